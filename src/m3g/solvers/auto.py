@@ -23,7 +23,13 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Workload:
-    """Predicted resources of a solver: floating point operations per step, and bytes of working memory."""
+    """Predicted resources of a solve.
+
+    Attributes:
+        solver: name of the solver.
+        flops: floating point operations per step.
+        bytes: working memory in bytes.
+    """
 
     solver: str
     flops: float
@@ -40,8 +46,8 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
     Example:
         >>> import torch, m3g
         >>> problem = m3g.CircularVariance()(torch.eye(128).expand(4, 128, 128))
-        >>> cost = m3g.workload(problem)
-        >>> cost.solver, f"{cost.flops:.2g} operations per step, {cost.bytes / 2**20:.0f} MiB"
+        >>> predicted = m3g.workload(problem)
+        >>> predicted.solver, f"{predicted.flops:.2g} operations per step, {predicted.bytes / 2**20:.0f} MiB"
         ('factored', '1.6e+09 operations per step, 52 MiB')
         >>> m3g.workload(m3g.CircularVariance()(torch.eye(128).expand(8, 128, 128))).solver
         'sampled'
@@ -149,7 +155,7 @@ class Auto(Solver):
             try:
                 return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
             except RangeError:
-                # An estimate lets a training run continue.
+                # Estimate the solution instead, so that training can continue.
                 if not _can_be_sampled(problem):
                     raise
         # The same line and the same text for every problem of this shape, so that Python's default filter shows the

@@ -32,13 +32,13 @@ class Solution:
         problem: the solved problem.
         epsilon: weight of the entropy.
         value: OT_eps, the regularised cost ⟨P, C⟩ + eps ⟨P, log P - 1⟩ of the best polymatching, in the batch shape of
-            the problem. It is the dual value at the potentials (Eq. 9 of the paper) and thus a lower bound; with
-            solver="sampled", it is an estimate.
+            the problem. It is computed as the dual value at the potentials (Eq. 9 of the paper), which is a lower bound
+            before convergence; with solver="sampled", it is an estimate.
         flat_potentials: (b, N), the concatenated `potentials`. They are float64 even if the costs are float32: f and C
             may be much larger than eps, and the marginals of P from rounded potentials would not be within `error`.
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
             `mass` if the solve converged.
-        num_steps: number of sweeps, Newton steps or pivots, depending on the solver.
+        num_steps: number of sweeps and Newton steps; 1 with solver="linear-program".
         tol: the requested tolerance, relative to the mass.
         solver: name of the solver.
         coupling_form: internal representation of the coupling.
@@ -57,7 +57,7 @@ class Solution:
 
     Example:
         >>> import torch, m3g
-        >>> solution = m3g.solve(torch.eye(4).sub(1).neg(), epsilon=0.1)
+        >>> solution = m3g.solve(1 - torch.eye(4), epsilon=0.1)
         >>> solution.converged, solution.pair_marginal(0, 1).shape, len(solution.potentials)
         (True, torch.Size([4, 4]), 2)
 
@@ -177,7 +177,14 @@ class Solution:
         return replace(self, value=self.value.detach(), differentiable=False)
 
     def coupling(self, *, limit: int | None = None) -> Tensor:
-        """Return the full tensor (..., n_1, …, n_k); raise if it exceeds `limit` bytes (half the available memory)."""
+        """Return the full tensor (..., n_1, …, n_k).
+
+        Args:
+            limit: maximum size in bytes; None means half of the total memory of the device.
+
+        Raises:
+            ValueError: the tensor exceeds the limit.
+        """
         size = self.problem.num_batch * self.problem.num_tuples * self.problem.dtype.itemsize
         limit = memory_limit(self.problem.device) if limit is None else limit
         _checks.fits("the full coupling", size, limit, "use pair_marginal(l, m), or raise limit")

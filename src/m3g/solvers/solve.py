@@ -80,13 +80,14 @@ def solve(
 
     Args:
         problem: a cost applied to views, such as `CircularVariance()(views)`, or a dense cost tensor (n_1, …, n_k).
-        epsilon: weight of the entropy, > 0 (0 with solver="linear-program").
+        epsilon: weight of the entropy, > 0 (must be 0 with solver="linear-program").
         tol: stop when Σ_l |m_l(P) - a_l|_1 is at most this fraction of the mass Σ_i a_l[i], which is 1 without
             `weights`.
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
-        weights: k tensors a_l (n_l) with a common sum; 1 / n_l by default. The potential of a point of weight 0 is
-            minus infinity. If a weight is less than 1e-20 times the sum, the problem is solved and returned in float64.
+        weights: k tensors a_l (n_l), or (..., n_l) for a batch, with a common sum; 1 / n_l by default. The potential of
+            a point of weight 0 is minus infinity. If a weight is less than 1e-20 times the sum, the problem is solved
+            and returned in float64.
         differentiable: make `value`, `pair_marginal` and `coupling` of the solution differentiable with respect to the
             cost: `value` by Danskin's theorem, the others by the implicit function theorem, with an error of the order
             of `tol`.
@@ -95,8 +96,8 @@ def solve(
         A `Solution`. Check `converged` before using it.
 
     Complexity per step, for k views of n points: O(n^k) for "factored" and "dense" (O(k n²) for "factored" if the pairs
-    with a cost form a tree), O(k n^k) for "sinkhorn", O(k n d rank) for "sampled". "factored" and "dense" take fewer
-    than about 20 Newton steps, "sinkhorn" O(1 / eps²) sweeps. `m3g.workload` predicts operations and memory.
+    with a cost form a tree), O(k n^k) for "sinkhorn", O(k n d R) for "sampled" of rank R. "factored" and "dense"
+    usually take fewer than 20 steps, "sinkhorn" O(1 / eps²) sweeps. `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g

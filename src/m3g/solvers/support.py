@@ -25,19 +25,19 @@ class Support:
         """Return the support of k weights (..., n_l); None if no weight is zero."""
         if weights is None or all(bool((weight > 0).all()) for weight in weights):
             return None
-        kept = []
+        rows = []
         for l, weight in enumerate(weights):
             positive = weight.reshape(-1, weight.shape[-1]) > 0
             if not bool((positive == positive[0]).all()):
                 raise ValueError(
                     f"weights must be zero at the same points in the whole batch, got different points in view {l}."
                 )
-            kept.append(positive[0].nonzero().squeeze(1))
-        return Support(tuple(kept), tuple(weight.shape[-1] for weight in weights))
+            rows.append(positive[0].nonzero().squeeze(1))
+        return Support(tuple(rows), tuple(weight.shape[-1] for weight in weights))
 
     def restricted(self, problem: Problem, weights: Sequence[Tensor]) -> tuple[Problem, list[Tensor]]:
         """Return the problem and the weights restricted to these points."""
-        return problem.select(self.rows), [weight[..., kept] for weight, kept in zip(weights, self.rows)]
+        return problem.select(self.rows), [weight[..., rows] for weight, rows in zip(weights, self.rows)]
 
     def padded(self, solution: Solution) -> PaddedSolution:
         """Return the solution of the restricted problem, extended to all points."""
@@ -67,7 +67,7 @@ class PaddedSolution(Solution):
 
     @property
     def potentials(self) -> list[Tensor]:
-        """f_1 … f_k, tensors (..., n_l)."""
+        """The potentials f_1, …, f_k: tensors (..., n_l), minus infinity at points of weight zero."""
         return [self._support().extend(part, (l,), -torch.inf) for l, part in enumerate(super().potentials)]
 
     def marginal(self, l: int) -> Tensor:

@@ -24,8 +24,8 @@ from m3g.costs.coupling import Edge
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
-# Magnitude of the log of a product of scalings beyond which the kernel is recomputed: entries of P above 1e-25 then
-# have a kernel within the range of float32. If no entry was clamped, the sums allow twice this magnitude.
+# Magnitude of the log of a product of scalings beyond which the kernel is recomputed. Up to it, entries of P above
+# 1e-25 have a kernel within the range of float32. If no entry was clamped, twice this magnitude is allowed.
 STRETCH = {torch.float32: 30.0, torch.float64: 300.0}
 # K is computed as a power of 2, which is up to three times as fast as a power of e. Exponents are clamped, because sums
 # of denormal numbers take ten times as long.
@@ -40,8 +40,9 @@ class Kernel:
         base: (b, N), log scalings absorbed in K, in float64 if the device supports it.
         own: the rows of view 0 in K: all, or those of this process if several share a solve.
         kept: whether K is in memory, as one slab of these rows.
+        keeps_cost: whether the cost tensor stays in memory besides K, because it is read again.
         clamped: whether small entries of K may have been replaced.
-        lead: the number of views in the leading group A; the others are B.
+        lead: the number of views in the leading group A; the others are group B. A has α tuples, and B has β.
     """
 
     def __init__(self, problem: Problem, epsilon: float, dtype: torch.dtype, *, kept: bool, fixed: bool = False):
@@ -61,7 +62,10 @@ class Kernel:
         return self.problem.dense() if self.sharing is None else self.problem.slab(self.own)
 
     def _exponents(self) -> tuple[Tensor, Tensor]:
-        """Return the costs of the rows `own` in the dtype of K, and memory for K: that of the costs if not kept."""
+        """Return the costs of the rows `own` in the dtype of K, and memory for K.
+
+        Without `keeps_cost`, or if the costs were converted to another dtype, this is the memory of the costs.
+        """
         if not self.keeps_cost:
             self._kernel = None
         cost = self._costs() if self._cost is None else self._cost
@@ -195,7 +199,7 @@ class Kernel:
         return min(values[::2]), max(values[1::2])
 
     def left_sums(self, right: Tensor) -> Tensor:
-        """(K u_B)ᵀ (b, 1, α) for the product u_B (b, 1, β) of the scalings of B."""
+        """Return (K u_B)ᵀ (b, 1, α) for the outer product u_B (b, 1, β) of the scalings of B."""
         b, size = right.shape[0], right.shape[2]
         if self._kernel is not None and self.sharing is None:
             return times_row(self._kernel.view(b, -1, size), right)
@@ -203,7 +207,7 @@ class Kernel:
         return self._joined(parts).mT
 
     def right_sums(self, left: Tensor) -> Tensor:
-        """u_A K (b, 1, β) for the product u_A (b, 1, α) of the scalings of A."""
+        """Return u_A K (b, 1, β) for the outer product u_A (b, 1, α) of the scalings of A."""
         b, per_row = left.shape[0], left.shape[2] // self.sizes[0]
         if self._kernel is not None and self.sharing is None:
             return row_times(left, self._kernel.view(b, left.shape[2], -1))
@@ -271,7 +275,7 @@ class Kernel:
 
 
 def sums(parts: Sequence[Tensor]) -> Tensor:
-    """(b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j): u_1 ⊕ … ⊕ u_j."""
+    """Return the flattened sum v_1 ⊕ … ⊕ v_j of vectors: (b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j)."""
     out = parts[0]
     for part in parts[1:]:
         out = (out.unsqueeze(2) + part.unsqueeze(1)).flatten(1)

@@ -43,7 +43,7 @@ def group_marginals(joints: Sequence[Tensor], products: Sequence[Tensor]) -> lis
 def group_update(joints: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
     """Scale each view of a group, the last first, to its marginal `wanted`, and return scalings and suffix products.
 
-    `joints` are the `reduced_joints` of the scalings before.
+    `joints` are the `reduced_joints` of the scalings before the update.
     """
     scalings = [wanted[-1] / joints[-1]]
     products = list(scalings)

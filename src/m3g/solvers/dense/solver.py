@@ -43,8 +43,8 @@ from m3g.solvers.solution import Solution
 MIN_SINGLE_TOLERANCE, ROUNDING = 2e-5, 0.1
 # Range of the exponents up to which K stays in range if only the lowest cost is absorbed.
 FLAT_REACH = 70.0
-# Decreasing epsilon: at the first one, the range of the exponents is between FIRST_REACH and EPSILON_RATIO times as
-# large. EPSILON_RATIO is the ratio of successive epsilons, and LOOSE the tolerance at all but the last.
+# Decreasing epsilon: EPSILON_RATIO is the ratio of successive epsilons, and LOOSE the tolerance at all but the last. At
+# the first epsilon, the range of the exponents is between FIRST_REACH and EPSILON_RATIO · FIRST_REACH.
 FIRST_REACH, EPSILON_RATIO, LOOSE = 150.0, 3.0, 0.1
 FIXED_SWEEPS = 3
 

@@ -54,7 +54,7 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     target = target.unsqueeze(1)
     wanted = list(torch.split_with_sizes(target, kernel.sizes, 2))
     wanted_a, wanted_b = wanted[:h], wanted[h:]
-    # If its marginal is exact, group B does not contribute to the error.
+    # A group B of one view has an exact marginal after its update, so it does not contribute to the error.
     num_checked = target.shape[2] if kernel.k - h > 1 else sum(kernel.sizes[:h])
     minus_goal = -target[:, :, :num_checked]
     first = [torch.ones_like(part) for part in wanted]
@@ -62,7 +62,7 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     errors = [math.inf, math.inf]
     error = previous = torch.full_like(target[:, 0, 0], math.inf)
     joints_a = reduced_joints(kernel.left_sums(suffix_products(parts_b)[0]), parts_a)
-    num_steps, plain = 0, 1 - FIRST_SWEEPS  # the latter since the last extrapolation
+    num_steps, plain = 0, 1 - FIRST_SWEEPS  # `plain` counts the sweeps since the last extrapolation
     while True:
         before = parts_a
         parts_a, products_a = _updated(joints_a, wanted_a)

@@ -260,7 +260,10 @@ class CompleteContraction(Contraction):
 
 
 def times(matrix: Tensor, columns: Tensor) -> Tensor:
-    """Return T V (b, s, c) of T (b, s, n) and V (b, n, c), as (Vᵀ Tᵀ)ᵀ, up to four times as fast, if c is small."""
+    """Return T V (b, s, c) of T (b, s, n) and V (b, n, c).
+
+    If c is small, it is computed as (Vᵀ Tᵀ)ᵀ, which is up to four times as fast.
+    """
     if torch.compiler.is_compiling() or columns.shape[2] >= FEW_COLUMNS or matrix.shape[1] <= columns.shape[2]:
         return torch.bmm(matrix, columns)
     return torch.bmm(columns.mT, matrix.mT).mT

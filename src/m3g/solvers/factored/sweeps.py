@@ -28,8 +28,9 @@ from m3g.solvers.shared.processes import read
 
 Summed = Callable[[Tensor], Tensor]
 
-# Upper bounds on the exponent of a tuple. For every multiple of the first, one more sweep precedes the first reading of
-# the error. Beyond the second, there are no sweeps, because balanced kernels are a better start for Newton steps.
+# Values of `Kernels.reach`, the bound on the exponent of a tuple. For every multiple of FLAT_REACH, one more sweep
+# precedes the first reading of the error. Beyond SWEPT_REACH, there are no sweeps, because balanced kernels are a
+# better start for Newton steps.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
 # Maximum number of sweeps before the error is first read, for small and for large problems. In a large problem, with
 # more than LONG tuples, reading the error is cheap compared with a sweep.
@@ -149,10 +150,9 @@ class Swept(NamedTuple):
 
 
 def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach: float, max_steps: int) -> Swept:
-    """Sweep until the marginals are within `tol` of the weights `target` (b, N), or Newton steps are expected to be
-    faster.
+    """Sweep until the marginals are within `tol` of the weights `target` (b, N), or Newton steps would be faster.
 
-    The leading view is updated last, so that its marginal is exact.
+    `reach` is `Kernels.reach`. The leading view is updated last, so that its marginal is exact.
     """
     c = contraction
     if c.pivot is None or c.between is None:

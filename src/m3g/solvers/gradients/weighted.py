@@ -67,7 +67,7 @@ class WeightedComplete:
             for i, l in enumerate(group):
                 rest = [j + 1 for j in range(len(group)) if j != i]
                 pairs[l, c.pivot] = shaped.sum(rest) if rest else shaped
-        return {(l, m) if l < m else (m, l): Q if l < m else Q.transpose(1, 2) for (l, m), Q in pairs.items()}
+        return {(l, m) if l < m else (m, l): pair if l < m else pair.transpose(1, 2) for (l, m), pair in pairs.items()}
 
     def _group_derivative(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:
         """Return the derivative of the kernel of a group and the pivot, `left` or `right`; None if it is 0."""

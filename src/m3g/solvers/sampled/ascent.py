@@ -37,13 +37,21 @@ DENSE_HESSIAN_BYTES = 32
 
 @dataclass(frozen=True)
 class SampledPoint:
-    """Coupling of a sampled kernel at log scalings (b, N), with the required mass, its marginals and their target."""
+    """Coupling of a sampled kernel at log scalings (b, N), with the required mass.
+
+    Attributes:
+        target: (b, N), the weights.
+        coupling: the coupling.
+        log_scaling: (b, N).
+        marginals: (b, N), the marginals of the coupling.
+        fixed: whether no value may be read on the host.
+    """
 
     target: Tensor
     coupling: SampledCoupling
     log_scaling: Tensor
     marginals: Tensor
-    fixed: bool = False  # read no value on the host
+    fixed: bool = False
 
     @property
     def residual(self) -> Tensor:
@@ -160,10 +168,10 @@ def ascend_dual(
     rounding: float = 0.0,
     further: int = 0,
 ) -> AscentResult:
-    """Take Newton steps until the marginal error is at most `tol`, then up to `further` steps that each halve the
-    error.
+    """Take Newton steps until the marginal error is at most `tol`.
 
-    The ascent also ends if the error stops decreasing near the relative rounding error `rounding` of the tables.
+    Up to `further` steps follow as long as each of them halves the error. The ascent also ends if the error stops
+    decreasing near the relative rounding error `rounding` of the tables.
     """
     dual = SampledDual(kernel.with_base(log_scaling), target)
     state = init(dual, log_scaling)

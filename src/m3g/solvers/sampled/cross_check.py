@@ -80,6 +80,17 @@ def cross_check(
 
     If both samples are lists of tuples, Z is at least the mass of all distinct tuples in them. For a sharp coupling,
     with its mass on few tuples, this bound is more accurate than the estimate by importance weights.
+
+    Args:
+        build: function that draws the validation sample; the one that drew `kernel`.
+        kernel: the sampled kernel.
+        log_kernel: the true kernel.
+        point: the solution of the dual of `kernel`.
+        count: number of Gibbs chains. Half of them start at random tuples, half at draws from the coupling.
+        per_centre: number of draws around each tuple.
+        draws: source of random numbers.
+        anchors: (b, c, k), tuples that the validation sample must contain.
+        powers: powers of the conditional distributions in the sweeps of Gibbs sampling.
     """
     b = point.target.shape[0]
     starts = [draws.tuples(log_kernel.sizes, b, count - count // 2), point.coupling.draw(count // 2, draws)]

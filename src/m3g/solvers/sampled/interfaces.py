@@ -82,6 +82,7 @@ class SampledKernel(ABC):
 
     @property
     def total(self) -> int:
+        """The number N of points of all views."""
         return sum(self.sizes)
 
     @abstractmethod

@@ -52,10 +52,10 @@ class LogKernel(ABC):
     has_local_maxima = False
 
     def sharpness(self) -> Tensor:
-        """Return how far apart the unit normal distributions of product_kernel.py are, the largest value of the batch.
+        """Return the mean squared distance between the unit normal distributions of product_kernel.py.
 
-        This is the mean squared distance between their means √(2a) Σ_l r_l for two tuples that differ in one view. If
-        it is large, the distributions do not overlap.
+        It is the mean squared distance between √(2a) Σ_l r_l of two tuples that differ in one view, and the largest
+        value of the batch. If it is large, the distributions do not overlap.
         """
         raise NotImplementedError("this kernel has no products")
 

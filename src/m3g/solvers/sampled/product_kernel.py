@@ -65,7 +65,13 @@ def product_list(
 
 @dataclass(frozen=True)
 class ProductList(SampledKernel):
-    """Samples g (b, s, d) with log weights (b, s)."""
+    """Kernel represented by weighted samples g.
+
+    Attributes:
+        fields: (b, s, d), the samples g.
+        log_weights: (b, s).
+        tables: the result of `product_tables` at the log scalings `base`; None before `with_base`.
+    """
 
     log_kernel: ResultantKernel
     fields: Tensor
@@ -138,13 +144,21 @@ def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, ro
 
 @dataclass
 class Samples:
-    """Some samples of a coupling, P(t) = Σ_s weights[s] Π_l p_l(t_l | s) with p_l = tables_l · columns_l / sums_l."""
+    """Some samples of a coupling, P(t) = Σ_s weights[s] Π_l p_l(t_l | s) with p_l = tables_l · columns_l / sums_l.
+
+    Attributes:
+        rows: indices of the samples.
+        tables: k tensors (b, s, n_l), from `product_tables`.
+        columns: k tensors (b, n_l), the scalings relative to those absorbed in the tables.
+        sums: (b, s, k), sums over points of tables times columns.
+        weights: (b, s), the mass of the samples.
+    """
 
     rows: slice
     tables: list[Tensor]
     columns: list[Tensor]
-    sums: Tensor  # (b, s, k)
-    weights: Tensor  # (b, s)
+    sums: Tensor
+    weights: Tensor
 
     def mean(self, l: int, values: Tensor) -> Tensor:
         """Return E[values(i_l) | s]: (b, n_l, d) -> (b, s, d)."""
@@ -252,8 +266,8 @@ class ProductCoupling(SampledCoupling):
         return sums
 
     def marginal(self, l: int) -> Tensor:
-        own: Tensor = self.marginals().split(self.sizes, 1)[l]
-        return own.to(self.columns[0].dtype)
+        marginal: Tensor = self.marginals().split(self.sizes, 1)[l]
+        return marginal.to(self.columns[0].dtype)
 
     def pair(self, l: int, m: int) -> Tensor:
         return self.pairs([(l, m)])[l, m]

@@ -76,8 +76,8 @@ class Mixture:
             # Matrices (tuples, components): one per view, one for their sum, and one temporary.
             row_bytes = b * logs[0].shape[1] * (self.k + 2) * logs[0].element_size()
             step = chunk_rows(tuples.shape[1], row_bytes, tuples.device)
-            here = torch.cat([_log_sums(transposed, chunk) for chunk in tuples.split(step, 1)], 1)
-            total = here if total is None else torch.logaddexp(total, here)
+            log_sums = torch.cat([_log_sums(transposed, chunk) for chunk in tuples.split(step, 1)], 1)
+            total = log_sums if total is None else torch.logaddexp(total, log_sums)
         assert total is not None
         return total - math.log(r)
 

@@ -15,11 +15,11 @@ from m3g.solvers.shared.processes import processes
 
 Table = TypeVar("Table")
 
-# Fraction of the memory limit that the stored tables of one kernel may take. The previous kernel, the proposal from
-# which it was drawn and intermediate results need memory too.
+# Fraction of the memory limit that the stored tables of one kernel may take. The previous kernel, the proposal of the
+# kernel and intermediate results require memory too.
 STORED_FRACTION = 1 / 4
-# Larger tables are computed in chunks of at most this many bytes, beyond which the speed does not increase, and at most
-# this fraction of the memory limit.
+# Larger tables are computed in chunks of at most CHUNK_BYTES, beyond which the speed does not increase, and of at most
+# CHUNK_FRACTION of the memory limit.
 CHUNK_BYTES = 2**26
 CHUNK_FRACTION = 1 / 64
 
@@ -45,29 +45,29 @@ class Rows(Generic[Table]):
         self.compute, self.count, self.step = compute, count, step
         sharing = processes() if shared else None
         self.sharing = None if sharing is None or count < sharing.count else sharing
-        self.own = slice(0, count) if self.sharing is None else self.sharing.rows(count)
-        self.stored = compute(self.own) if step >= count else None
+        self.local_rows = slice(0, count) if self.sharing is None else self.sharing.rows(count)
+        self.stored = compute(self.local_rows) if step >= count else None
 
     def __iter__(self) -> Iterator[tuple[slice, Table]]:
         if self.stored is not None:
-            yield self.own, self.stored
+            yield self.local_rows, self.stored
             return
-        for start in range(self.own.start, self.own.stop, self.step):
-            rows = slice(start, min(start + self.step, self.own.stop))
+        for start in range(self.local_rows.start, self.local_rows.stop, self.step):
+            rows = slice(start, min(start + self.step, self.local_rows.stop))
             yield rows, self.compute(rows)
 
-    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+    def joined(self, chunks: Sequence[Tensor]) -> Tensor:
         """Concatenate the results of all chunks, and of all processes, along axis 1."""
-        own = torch.cat(list(parts), 1)
-        return own if self.sharing is None else self.sharing.joined(own, self.count)
+        local = torch.cat(list(chunks), 1)
+        return local if self.sharing is None else self.sharing.joined(local, self.count)
 
-    def summed(self, own: Tensor) -> Tensor:
-        """Return the sum over all rows, given the sum over this process's rows."""
-        return own if self.sharing is None else self.sharing.reduced(own)
+    def summed(self, local: Tensor) -> Tensor:
+        """Return the sum over all rows, given the sum over the rows of this process."""
+        return local if self.sharing is None else self.sharing.reduced(local)
 
 
 def row_chunks(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-    """Yield the chunks of tables (b, s, …), split further for computations that need `row_bytes` per row."""
+    """Yield the chunks of tables (b, s, …), split further for computations that require `row_bytes` per row."""
     for whole, tables in rows:
         count = whole.stop - whole.start
         step = chunk_rows(count, row_bytes, tables[0].device)

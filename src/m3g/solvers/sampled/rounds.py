@@ -70,6 +70,10 @@ class Estimate:
 
     Attributes:
         build: the function that drew the kernel; None if all tuples are enumerated.
+        kernel: the sampled kernel.
+        point: the solution of its dual.
+        error: the error estimate.
+        check: the result of the validation sample; None if there is none.
         largest_discrepancy: (b,), the largest significant discrepancy between an earlier round and its validation
             sample; None if there was no earlier round.
     """

@@ -51,10 +51,10 @@ class Sampled(Solver):
     any named cost. Both are drawn by importance sampling from a mixture around tuples that are likely to have mass, and
     later rounds draw around the coupling of the previous round.
 
-    Complexity per Newton step: O(k n d rank) for the circular variance, the circular standard deviation, the
-    multilinear product and their sums; O(k² n rank) for other sums over pairs of views. The importance weights take O(d
-    rank²) per round for products and O(k rank²) for tuples. Tables of n · rank numbers per view are stored if they fit
-    into the memory limit; otherwise they are recomputed in chunks in every pass.
+    Complexity per Newton step, for rank R: O(k n d R) for the circular variance, the circular standard deviation, the
+    multilinear product and their sums; O(k² n R) for other sums over pairs of views. The importance weights take
+    O(d R²) per round for products and O(k R²) for tuples. Tables of n R numbers per view are stored if they fit into
+    the memory limit; otherwise they are recomputed in chunks in every pass.
 
     If there are two views, or at most rank · Σ n_l tuples and form="auto", all tuples are enumerated and nothing is
     sampled. The standard error then covers `tol` and rounding only.
@@ -63,9 +63,9 @@ class Sampled(Solver):
         rank: number of samples in the last round; half as many in earlier rounds.
         rounds: number of rounds. More follow if an independent validation sample contradicts the result, and more
             precede, at larger epsilons, if epsilon is small.
-        form: "products" (circular variance only) is accurate for standard_error-out couplings, "tuples" for sharp ones.
-            "auto" uses products if they overlap, compares them with tuples if their estimated error is large, and uses
-            tuples otherwise.
+        form: "products" (circular variance only) is accurate for diffuse couplings, "tuples" for sharp ones. "auto"
+            uses products if their distributions overlap, and tuples otherwise. If the estimated error of products is
+            large, it also tries tuples and uses the more accurate of the two.
         rtol: target relative standard error of the gradient. The rank is increased up to `max_rank`, with a warning if
             that is not sufficient. None keeps `rank`.
         max_rank: maximum rank for `rtol`.
@@ -280,7 +280,7 @@ def _standard_error(problem: Problem, estimate: Estimate, *, epsilon: float, tol
     if estimate.largest_discrepancy is not None:
         out = torch.maximum(out, epsilon * DISCREPANCY_FRACTION * estimate.largest_discrepancy)
     if estimate.kernel.tuples is not None and not estimate.kernel.exact:
-        # Samples may miss a tuple of less mass than this, because it is drawn less than once on average.
+        # A tuple of less mass than this is drawn less than once on average, so that the samples may miss it.
         mass = estimate.point.target[:, : problem.sizes[0]].sum(1)
         out = torch.maximum(out, epsilon * mass / estimate.kernel.tuples.shape[1])
     potentials = _potentials(problem, estimate, epsilon)

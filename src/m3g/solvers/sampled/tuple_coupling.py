@@ -68,6 +68,12 @@ class TupleCoupling(SampledCoupling):
     Entry (s, i) of a block is row_scales[s] · table[s, i] · column_scales[i]. If `tilt`, a factor per row and one per
     column of each block, is given, the entry is also multiplied by the sum of both factors. The result is a signed
     measure: the derivative of a coupling.
+
+    Attributes:
+        row_scales: one tensor (b, s) per block.
+        column_scales: one tensor (b, n_l) per block.
+        row_sums: one tensor (b, s) per block, table @ column_scales.
+        tilt: row factors (b, s) and column factors (b, n_l), one tensor of each per block.
     """
 
     kernel: TupleList
@@ -84,7 +90,7 @@ class TupleCoupling(SampledCoupling):
         return self.kernel.sizes
 
     def _chunks(self, block_index: int, *, numbers: int = 0) -> Iterator[Chunk]:
-        """Yield a block in chunks of rows, which are smaller if computations need `numbers` per row in addition."""
+        """Yield a block in chunks of rows, small enough for computations with `numbers` temporary numbers per row."""
         column = self.column_scales[block_index].unsqueeze(2)
         tables = self.kernel.tables[block_index]
         row_bytes = numbers * column.shape[0] * column.element_size()
@@ -109,9 +115,9 @@ class TupleCoupling(SampledCoupling):
                 open_out += chunk.transposed_times().squeeze(2)
         return self._summed(out)
 
-    def _summed(self, own: Tensor) -> Tensor:
+    def _summed(self, local: Tensor) -> Tensor:
         """Return the sum over the rows of all processes, given the sum over the rows of this process."""
-        return self.kernel.tables[0].summed(own)
+        return self.kernel.tables[0].summed(local)
 
     def _row_masses(self, block_index: int) -> Tensor:
         """Return the mass of every row (b, s), in float64."""
@@ -150,11 +156,11 @@ class TupleCoupling(SampledCoupling):
         b, device = kernel.base.shape[0], kernel.base.device
         out = {(l, m): torch.zeros(b, sizes[l] * sizes[m], dtype=kernel.base.dtype, device=device) for l, m in edges}
         for block_index, block in enumerate(kernel.blocks):
-            own = self.kernel.tables[block_index].own
-            masses = self._row_masses(block_index)[:, own]
+            local = self.kernel.tables[block_index].local_rows
+            masses = self._row_masses(block_index)[:, local]
             for l, m in edges:
                 if block.l not in (l, m):
-                    index = block.tuples[:, own, l] * sizes[m] + block.tuples[:, own, m]
+                    index = block.tuples[:, local, l] * sizes[m] + block.tuples[:, local, m]
                     add_at(out[l, m], masses, index.unsqueeze(-1))
             open_edges = [edge for edge in edges if block.l in edge]
             for chunk in self._chunks(block_index) if open_edges else ():

@@ -42,8 +42,8 @@ class Block:
         tuples: (b, s, k); entry l is not used.
         columns: (b, s, k - 1), indices of the other entries in the concatenation of all views.
         log_rest: (b, s), the terms of the log kernel without view l, plus the log weight of the row.
-        num_matched, num_exact: number of matched rows, and of matched rows and anchors; a full list has only the
-            latter.
+        num_matched: number of matched rows; 0 in a full list.
+        num_exact: number of rows that are not sampled: matched rows and anchors, or all rows of a full list.
     """
 
     l: int

@@ -30,6 +30,7 @@ class Contraction(ABC):
     """Computation of the marginals of a coupling at given scalings.
 
     Attributes:
+        sizes: numbers of points n_1, …, n_k.
         lead: index of the leading view, whose scaling `evaluate` computes.
         in_logs: whether scalings are passed and returned as logarithms.
         shard: the part of the coupling that this process contracts if several processes share a solve; otherwise None.

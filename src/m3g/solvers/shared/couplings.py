@@ -36,16 +36,19 @@ def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: f
 
 
 def summed_gradients(
-    problem: Problem, own: Coupling, sharing: Processes, rows: slice, *, lead: int = 0
+    problem: Problem, local: Coupling, sharing: Processes, rows: slice, *, lead: int = 0
 ) -> tuple[Tensor, ...]:
-    """Return the gradient of the full coupling, of which each process has the rows of view `lead` in `own`."""
+    """Return the gradient of the full coupling, of which each process has some rows of view `lead`.
+
+    `local` is the coupling of the rows `rows` of this process.
+    """
     leaves = [tensor.detach().requires_grad_() for tensor in problem.tensors]
     chosen = [torch.arange(n, device=problem.device) for n in problem.sizes]
     chosen[lead] = chosen[lead][rows]
     with torch.enable_grad():
         selected = problem.with_tensors(leaves).select(chosen)
     # The backward pass of `select` scatters the gradients of the rows of this process into tensors of the full shape.
-    gradients = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(own))
+    gradients = torch.autograd.grad(selected.tensors, leaves, selected.detached().gradient(local))
     flat = sharing.reduced(torch.cat([gradient.flatten() for gradient in gradients]))
     parts = flat.split([leaf.numel() for leaf in leaves])
     return tuple(part.view(leaf.shape) for part, leaf in zip(parts, leaves))
@@ -84,7 +87,7 @@ class PairwiseCoupling(Coupling):
     """Coupling of a pairwise problem, given by its pair marginals. The full tensor is built on demand.
 
     Attributes:
-        log_scaling: (b, N), for the log kernels of the problem.
+        log_scaling: (b, N), the log scalings h of the kernels `PairwiseProblem.log_kernels`.
         kernel_dtype: dtype of the log kernels in the solve.
         pairs: pair marginals that have been computed.
         missing: function that computes a pair marginal that is not in `pairs`, and possibly others with it.

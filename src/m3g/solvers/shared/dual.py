@@ -23,12 +23,19 @@ class Marginals:
     """Quantities at log scalings (b, N) at which the marginal of the leading view equals its weights.
 
     The mass of the coupling is then exact, so the dual value is ⟨log scaling, weights⟩ up to a constant.
+
+    Attributes:
+        log_scaling: (b, N).
+        target: (b, N), the weights.
+        pairs: pair marginals {(l, m): (b, n_l, n_m)}.
+        others: (b, N - n), marginals of all views except the leading one, in the dtype of the kernels.
+        error: (b,), the marginal error Σ_l |m_l(P) - a_l|_1.
     """
 
     log_scaling: Tensor
     target: Tensor
     pairs: dict[Edge, Tensor]
-    others: Tensor  # marginals of all views except the leading one, in the dtype of the kernels
+    others: Tensor
     error: Tensor
 
     @property
@@ -38,10 +45,13 @@ class Marginals:
 
 @dataclass(frozen=True)
 class MarginalDual:
-    """Dual Σ_l ⟨h_l, a_l⟩ of log scalings h (b, N), with the leading view scaled to its weights, so that the mass is
-    exact.
+    """Dual Σ_l ⟨h_l, a_l⟩ of log scalings h (b, N).
+
+    `evaluate` scales the leading view to its weights, so that the mass of the coupling is exact and the dual has no
+    further term that depends on h.
 
     Attributes:
+        contraction: computes the marginals.
         target: (b, N), the weights a, in the dtype of the log scalings.
         kernel_target: (b, N), the weights in the dtype of the kernel.
         lead_target, other_targets: the entries of `kernel_target` for the leading view, and for all others.
@@ -60,19 +70,19 @@ class MarginalDual:
     @staticmethod
     def of(contraction: Contraction, target: Tensor, dtype: torch.dtype, newton: bool, fixed: bool) -> MarginalDual:
         """Return the dual for weights `target` (b, N) and a contraction in the given dtype."""
-        here = target if target.dtype == dtype else target.to(dtype)
+        kernel_target = target if target.dtype == dtype else target.to(dtype)
         before, n = sum(contraction.sizes[: contraction.lead]), contraction.sizes[contraction.lead]
-        first, lead, last = here.split([before, n, here.shape[1] - before - n], 1)
+        first, lead, last = kernel_target.split([before, n, kernel_target.shape[1] - before - n], 1)
         others = last if before == 0 else torch.cat([first, last], 1)
-        return MarginalDual(contraction, target, here, lead, others, newton, fixed)
+        return MarginalDual(contraction, target, kernel_target, lead, others, newton, fixed)
 
     def scalings(self, log_scaling: Tensor) -> tuple[Tensor, ...]:
-        """Return the arguments of the contraction: u_l (b, n_l) of every view in its dtype, or their logarithms."""
-        here = log_scaling if self.contraction.in_logs else log_scaling.exp()
-        if here.dtype != self.kernel_target.dtype:
-            here = here.to(self.kernel_target.dtype)
-        parts: tuple[Tensor, ...] = here.split(self.contraction.sizes, 1)
-        return parts
+        """Return the argument of `Contraction.evaluate`: k scalings u_l (b, n_l), or their logarithms."""
+        scaling = log_scaling if self.contraction.in_logs else log_scaling.exp()
+        if scaling.dtype != self.kernel_target.dtype:
+            scaling = scaling.to(self.kernel_target.dtype)
+        by_view: tuple[Tensor, ...] = scaling.split(self.contraction.sizes, 1)
+        return by_view
 
     def evaluate(self, log_scaling: Tensor) -> Marginals:
         contraction = self.contraction
@@ -142,10 +152,10 @@ class MarginalDual:
         return torch.cat([(each - mean).expand(-1, n) for each, n in zip(sums, self.contraction.sizes)], 1)
 
     def _sinkhorn_step(self, point: Marginals) -> Tensor:
-        """Return the step of a sweep of Algorithm 1 if the contraction provides one, otherwise the mean of k - 1
-        updates.
+        """Return the change of the log scalings in one sweep of Algorithm 1, or the mean of k - 1 updates.
 
-        Each update scales one view to its weights. Their mean never decreases the dual, because the dual is concave.
+        The mean is used if the contraction provides no sweep. Each update scales one view to its weights. Their mean
+        never decreases the dual, because the dual is concave.
         """
         targets = self.kernel_target.split(self.contraction.sizes, 1)
         swept = self.contraction.sweep(self.scalings(point.log_scaling), targets)

@@ -41,9 +41,13 @@ def keep_freed_memory() -> None:
 class Workspace:
     """One block of memory from which the tensors of a solve are allocated in sequence.
 
-    The memory of freed tensors of some megabytes is returned to the system, and new memory pages for the next solve
-    take a considerable part of its time on a CPU. A block of up to 32 MiB is kept by glibc. If more is needed, each
-    tensor is allocated separately.
+    glibc returns separately freed tensors of some megabytes to the system, and on a CPU the new memory pages of the
+    next solve take a considerable part of its time. It keeps a single block of up to 32 MiB for reuse. If more memory
+    is required, each tensor is allocated separately.
+
+    Args:
+        like: a tensor with the dtype and device of the workspace.
+        numbers: number of entries of all tensors.
 
     Example:
         >>> space = Workspace(torch.zeros(2), 10)

@@ -135,7 +135,7 @@ def conjugate_gradients(
     direction = z
     rho = (residual * z).sum(-1, keepdim=True)
     goal = rho * rtol**2
-    every = 3 if right.device.type == "cpu" else 10
+    check_every = 3 if right.device.type == "cpu" else 10
     tiny = torch.finfo(rho.dtype).tiny
     for step in range(1, max_steps + 1):
         image = multiply(direction)
@@ -149,7 +149,7 @@ def conjugate_gradients(
         residual = torch.addcmul(residual, alpha, image, value=-1)
         z = residual / diagonal
         previous, rho = rho, (residual * z).sum(-1, keepdim=True)
-        if not fixed and step % every == 0 and read(rho - goal) <= 0:
+        if not fixed and step % check_every == 0 and read(rho - goal) <= 0:
             return x, True
         direction = torch.addcmul(z, rho / previous.clamp_min(tiny), direction)
     return x, fixed or read(rho - goal) <= 0

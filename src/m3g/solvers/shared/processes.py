@@ -61,13 +61,13 @@ def agreed(numbers: list[float]) -> list[float]:
     return numbers if sharing is None else sharing.from_rank_0(numbers)
 
 
-def gather_rows(own: Tensor, dim: int) -> Tensor:
+def gather_rows(local: Tensor, dim: int) -> Tensor:
     """Concatenate tensors of equal shape from all processes along an axis, in rank order."""
-    own = own.movedim(dim, 0).contiguous()
-    full = own.new_empty(dist.get_world_size() * len(own), *own.shape[1:])
+    local = local.movedim(dim, 0).contiguous()
+    full = local.new_empty(dist.get_world_size() * len(local), *local.shape[1:])
     # torch 2.13 introduces all_gather_single and deprecates all_gather_into_tensor.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(full, own)
+    gather(full, local)
     return full.movedim(0, dim)
 
 
@@ -129,14 +129,14 @@ class Processes:
         dist.all_reduce(tensor, op=getattr(dist.ReduceOp, by))
         return tensor
 
-    def joined(self, own: Tensor, n: int, *, dim: int = 1) -> Tensor:
-        """Return all n rows of a tensor along axis `dim`, of which each process passes its own rows."""
+    def joined(self, local: Tensor, n: int, *, dim: int = 1) -> Tensor:
+        """Return all n rows of a tensor along axis `dim`; each process passes the rows that belong to it."""
         if n % self.count == 0:
             self._synchronise()
-            return gather_rows(own, dim)
+            return gather_rows(local, dim)
         rows = self.rows(n)
-        full = own.new_zeros(*own.shape[:dim], n, *own.shape[dim + 1 :])
-        full.narrow(dim, rows.start, rows.stop - rows.start).copy_(own)
+        full = local.new_zeros(*local.shape[:dim], n, *local.shape[dim + 1 :])
+        full.narrow(dim, rows.start, rows.stop - rows.start).copy_(local)
         return self.reduced(full)
 
 
@@ -144,9 +144,12 @@ class Processes:
 class Shard:
     """Slab of a coupling: the tuples of the rows of view `lead` that belong to this process.
 
-    Vectors of the full coupling have length N, vectors of the slab length N' (only these rows of the leading view).
+    Vectors of the full coupling have length N. Vectors of the slab have length N': of the leading view, they contain
+    only these rows.
 
     Attributes:
+        processes: the processes that share the solve.
+        lead: index of the leading view.
         sizes: sizes of all views, including the rows of other processes.
     """
 
@@ -171,40 +174,41 @@ class Shard:
 
     def own_pairs(self, full: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
         """Return matrices {(l, m): (b, n_l, n_m)} without the rows of other processes."""
-        rows, every = self.rows, slice(None)
+        rows, all_rows = self.rows, slice(None)
         return {
-            (l, m): pair[:, rows if l == self.lead else every, rows if m == self.lead else every]
+            (l, m): pair[:, rows if l == self.lead else all_rows, rows if m == self.lead else all_rows]
             for (l, m), pair in full.items()
         }
 
-    def _padded(self, own: Tensor) -> Tensor:
+    def _padded(self, local: Tensor) -> Tensor:
+        """Return a vector with zeros in the rows of other processes: (..., N') -> (..., N)."""
         start = sum(self.sizes[: self.lead])
         first, rows, rest = self.rows.start, self.rows.stop - self.rows.start, self.sizes[self.lead] - self.rows.stop
-        before, lead, after = own.split([start, rows, own.shape[-1] - start - rows], -1)
+        before, lead, after = local.split([start, rows, local.shape[-1] - start - rows], -1)
         return torch.cat([before, torch.nn.functional.pad(lead, (first, rest)), after], -1)
 
-    def summed(self, own: Tensor) -> Tensor:
+    def summed(self, local: Tensor) -> Tensor:
         """Return the sum of the contributions of all processes to a vector: (..., N') -> (..., N)."""
-        return self.processes.reduced(self._padded(own))
+        return self.processes.reduced(self._padded(local))
 
-    def joined(self, own: Tensor) -> Tensor:
+    def joined(self, local: Tensor) -> Tensor:
         """Return the vector with the rows of all processes, which agree on the other views: (..., N') -> (..., N)."""
         start = sum(self.sizes[: self.lead])
         rows = self.rows.stop - self.rows.start
-        before, lead, after = own.split([start, rows, own.shape[-1] - start - rows], -1)
-        lead = self.processes.joined(lead, self.sizes[self.lead], dim=own.ndim - 1)
+        before, lead, after = local.split([start, rows, local.shape[-1] - start - rows], -1)
+        lead = self.processes.joined(lead, self.sizes[self.lead], dim=local.ndim - 1)
         return torch.cat([before, lead, after], -1)
 
     def pairs(self, partial: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
         """Return the pair marginals of the full coupling from those of the slab of this process."""
         return self.summed_with_pairs(next(iter(partial.values())).new_zeros(0), partial)[1]
 
-    def summed_with_pairs(self, own: Tensor, partial: dict[Edge, Tensor]) -> tuple[Tensor, dict[Edge, Tensor]]:
-        """Return `summed(own)` and `pairs(partial)`, with one exchange."""
-        edges, none = (self.rows.start, self.sizes[self.lead] - self.rows.stop), (0, 0)
-        full = [self._padded(own) if own.numel() else own]
+    def summed_with_pairs(self, local: Tensor, partial: dict[Edge, Tensor]) -> tuple[Tensor, dict[Edge, Tensor]]:
+        """Return `summed(local)` and `pairs(partial)`, with one exchange."""
+        padding, none = (self.rows.start, self.sizes[self.lead] - self.rows.stop), (0, 0)
+        full = [self._padded(local) if local.numel() else local]
         for (l, m), pair in partial.items():
-            pad = [*(edges if m == self.lead else none), *(edges if l == self.lead else none)]
+            pad = [*(padding if m == self.lead else none), *(padding if l == self.lead else none)]
             full.append(torch.nn.functional.pad(pair, pad))
         flat = self.processes.reduced(torch.cat([each.flatten() for each in full]))
         vector, *pairs = (part.view(each.shape) for part, each in zip(flat.split([x.numel() for x in full]), full))

@@ -21,7 +21,10 @@ SMALLEST_WEIGHT = 1e-100
 def marginal_weights(
     weights: Sequence[Tensor] | None, sizes: Sequence[int], batch: Sequence[int], device: torch.device
 ) -> list[Tensor] | None:
-    """Validate the weights of k views, (n_l) or (*batch, n_l), and scale them to exactly the same sum; None is kept."""
+    """Validate the weights of k views, (n_l) or (*batch, n_l), and scale them to exactly the same sum.
+
+    None, for uniform weights, is returned as None.
+    """
     if weights is None:
         return None
     if isinstance(weights, (Tensor, str)) or not isinstance(weights, Sequence) or len(weights) != len(sizes):
