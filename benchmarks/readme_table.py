@@ -19,7 +19,7 @@ START, END = "<!-- written by python -m benchmarks solvers -->\n\n", "\n<!-- end
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| n, k | m3g | OTT-JAX | ratio |", "| --- | --- | --- | --- |"]
+    lines = ["| n, k | m3g | OTT-JAX | speed-up |", "| --- | --- | --- | --- |"]
     for n, k in SIZES:
         ours, theirs = (_find(rows, program, n, k) for program in ("m3g", "ott-jax"))
         if ours is not None:
