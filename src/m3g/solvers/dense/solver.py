@@ -120,12 +120,11 @@ class Dense(Solver):
         if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
+        keep_freed_memory()
         with full_precision(problem.device):
             return self._solve(problem, epsilon, tol, weights)
 
     def _kernel(self, problem: Problem, epsilon: float, dtype: torch.dtype) -> Kernel:
-        if not torch.compiler.is_compiling():
-            keep_freed_memory()
         limit = memory_limit(problem.device) if self.memory_limit is None else self.memory_limit
         needed = problem.num_batch * problem.num_tuples * (problem.dtype.itemsize + dtype.itemsize)
         sharing = processes()

@@ -35,6 +35,7 @@ from m3g.solvers.factored.sweeps import SWEPT_REACH, Swept, sweep
 from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent, init
 from m3g.solvers.shared.couplings import PairwiseCoupling
 from m3g.solvers.shared.dual import MarginalDual, Marginals
+from m3g.solvers.shared.memory import keep_freed_memory
 from m3g.solvers.shared.precision import DOUBLE_RANGE, full_precision
 from m3g.solvers.shared.processes import Shard, processes
 from m3g.solvers.shared.result import Result
@@ -122,6 +123,7 @@ class Factored(Solver):
         if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
+        keep_freed_memory()
         with full_precision(problem.device):
             return self._solve(problem, epsilon, tol, weights)
 
