@@ -8,13 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 import yaml
 
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings, place_files
 from m3g.experiments.engine.store import Store
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.references import REFERENCES
+from m3g.losses import M3GLoss
+from m3g.solvers import workload
 from m3g.training.loop.build import build_loss, subsets
+from m3g.training.loop.subsets import sample_if_quicker
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.settings.config import Config
 
@@ -22,7 +26,7 @@ from m3g.training.settings.config import Config
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
 MANY_NODES = ("images", "domains")  # data that the paper trains on NODES x GPUS devices
 NODES, GPUS = 4, 8
-SOLVER_STEPS = 8  # sweeps of the exact solver to its tolerance; `m3g reproduce iterations` measures them
+SOLVER_STEPS = 8  # assumed steps of a solver to its tolerance; `m3g reproduce iterations` measures those of exact ones
 VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels, two per multiplication and addition
 GPU_FLOPS = 312e12 * 0.35  # bf16 of an A100 at a usual utilisation
 SMALL_STEP = 0.05  # assumed seconds per step of a small network on a GPU
@@ -73,15 +77,18 @@ def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     """Return bytes and floating-point operations of the loss in one step and process, with or without a teacher.
 
     For every subset of s views (s = k if that is fast), M3G solves a problem of n^s tuples; if each view in turn comes
-    from the teacher, s such problems. Each sweep visits every tuple s times. The memory is that of all tuples, although
-    the factored solver requires less. The other losses compare n x n points.
+    from the teacher, s such problems. `workload` predicts the memory and the operations of a step of its solver. The
+    other losses compare n x n points.
     """
     loss = build_loss(config)
-    if loss.visits_all_tuples:
+    if isinstance(loss, M3GLoss) and loss.visits_all_tuples:
         size, number = subsets(config, loss, k=k, batch_size=n)
+        if size == k:
+            sample_if_quicker(loss, k=k, n=n)
+        step = workload(loss.cost(torch.zeros(size, n, config.heads.embedding_size)), solver=loss.solver.name)
         in_turn = config.teacher.enabled and config.teacher.student_views is None
-        tuples = float(n) ** size * number * (size if in_turn else 1)
-        return 4 * tuples, 2 * size * SOLVER_STEPS * tuples
+        solves = number * (size if in_turn else 1)
+        return solves * step.bytes, solves * SOLVER_STEPS * step.flops
     pairs = k * (k - 1) if config.loss.endswith("pwe") else k
     square = 1 if config.loss.startswith("byol") else n
     return 4.0 * pairs * n * square, 6.0 * pairs * n * square * config.heads.embedding_size
