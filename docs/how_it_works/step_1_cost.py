@@ -2,14 +2,15 @@ r"""
 1. The cost of a tuple
 ======================
 
-Six objects are observed in three views. A view of an object is a unit vector, here in the plane; colours are objects,
-shapes are views. A **cost** measures how badly a tuple, one point of each view, fits together. The default is the
-*circular variance*: one minus the squared length of the mean of the tuple's vectors,
+Six objects are observed in three views. Each view of an object is a unit vector, here in the plane; colours are
+objects, and marker shapes are views. A tuple consists of one point of each view, and a **cost** measures how badly
+these points fit together. The default cost is the *circular variance*, one minus the squared length of the mean of the
+vectors:
 
 .. math:: c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 .
 
-Vectors that agree have a long mean (bold arrow) and a cost near 0. Vectors that point in different directions cancel
-each other and have a cost near 1.
+If the vectors agree, their mean is long (bold arrow) and the cost is near 0. If they point in different directions,
+they cancel each other and the cost is near 1.
 """
 
 import matplotlib.pyplot as plt
@@ -43,6 +44,5 @@ axes[2].set(xlabel="cost", ylabel="tuples", title="true tuples have a low cost")
 axes[2].legend()
 
 # %%
-# The **true matching** consists of the tuples :math:`(i, i, i)`. A **polymatching** may use any tuples, as long as all
-# points have the same mass. The loss compares the true matching with the best polymatching, for which all :math:`n^k`
-# tuples are candidates.
+# The **true matching** consists of the tuples :math:`(i, i, i)`. A **polymatching** may use any of the :math:`n^k`
+# tuples, as long as all points have the same mass. The loss compares the true matching with the best polymatching.

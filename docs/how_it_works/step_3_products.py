@@ -12,8 +12,8 @@ coupling. The sum over the points :math:`h` of the third view is a matrix produc
 .. math:: P_{12} = (u_1 u_2^\top) \circ K_{12} \circ \bigl( K_{13} \operatorname{diag}(u_3)\, K_{23}^\top \bigr).
 
 One matrix product, the operation for which hardware is optimised, thus sums over all :math:`n^3` tuples. No
-intermediate result is larger than :math:`n \times n`. For more views, groups of views are contracted in the same way
-(:doc:`/mathematics`).
+intermediate result is larger than :math:`n \times n`. With more than three views, groups of views are contracted in the
+same way (:doc:`/mathematics`).
 """
 
 import matplotlib.pyplot as plt
@@ -45,8 +45,9 @@ for axis, sign, (name, matrix) in zip(axes, ["@", "=", "∘", "=", ""], parts.it
     axis.text(1.12, 0.5, sign, transform=axis.transAxes, fontsize=20, ha="center", va="center")
 
 # %%
-# The diagonal is stronger in the last matrix than in :math:`K_{12}` alone, because the third view confirms pairs of
-# points that both fit it. A loss that compares all views at once uses this information; a loss of one pair cannot.
+# The diagonal is stronger in the last matrix than in :math:`K_{12}`, because pairs of points that both fit the same
+# point of the third view gain mass. A loss that compares all views at once uses this information; a loss that compares
+# only views 1 and 2 cannot.
 
 for name, matrix in ("K12", K12), ("P12", marginal):
     print(f"{name}: {matrix.trace() / matrix.sum():.0%} of the mass on the true pairs")

@@ -4,8 +4,8 @@ r"""
 
 The scalings :math:`u_l = e^{f_l/\varepsilon}` must make the marginals of all views uniform; the :math:`f_l` are called
 potentials. Sinkhorn's algorithm, which the paper uses, corrects one view after the other and is slow for a small
-:math:`\varepsilon`. The solver of m3g uses Newton steps instead. Together with the marginals, the pair marginals of
-step 3 are the **Hessian** of the dual problem up to a factor, a :math:`kn \times kn` matrix (right). A Newton step
+:math:`\varepsilon`. The solver of m3g uses Newton steps instead. Up to a factor, the **Hessian** of the dual problem is
+a :math:`kn \times kn` matrix that consists of the marginals and the pair marginals of step 3 (right). A Newton step
 solves one linear system with this matrix and corrects all views together.
 """
 
@@ -46,5 +46,5 @@ right.imshow(torch.cat([torch.cat(row, 1) for row in rows]).sqrt().numpy(), cmap
 right.set(title=r"the Newton matrix: diag($m_l$) and $P_{lm}$", xticks=[], yticks=[])
 
 # %%
-# A Sinkhorn sweep and a Newton step take different times, which :doc:`/results/speed` compares. Steps that overshoot
-# are shortened (:doc:`/mathematics`).
+# A Sinkhorn sweep and a Newton step differ in cost; :doc:`/results/speed` compares the total times. Newton steps that
+# overshoot are shortened (:doc:`/mathematics`).

@@ -1,11 +1,11 @@
 r"""
-5. The gradient is the true matching minus the best
-===================================================
+5. The gradient is the true matching minus the best polymatching
+================================================================
 
 The loss is the cost of the true matching :math:`J` minus that of the best polymatching :math:`P^\star`, both including
 entropy. Because :math:`P^\star` is optimal, the derivative with respect to the cost is :math:`J - P^\star` (Danskin's
-theorem), and nothing is differentiated through the solver. For a sum over pairs of views, the gradient depends only on
-the pair marginals, which the last Newton step has already computed.
+theorem), so the backward pass does not differentiate through the solver. If the cost is a sum over pairs of views, the
+gradient depends only on the pair marginals.
 """
 
 import matplotlib.pyplot as plt
@@ -34,6 +34,6 @@ axes[3].set(title=f"direction of descent (gap {gap:.3f})", aspect="equal", xtick
 axes[3].margins(0.2)
 
 # %%
-# Blue entries are true pairs that should fit better; red entries are wrong pairs that fit too well. Points that are
-# matched correctly hardly move. The views of an object need not coincide: the loss only requires that no rearrangement
-# is better than the true matching. :doc:`/flow` shows the whole descent.
+# In :math:`I/n - P_{12}`, blue entries are true pairs that should fit better, and red entries are wrong pairs that fit
+# too well. Points that are matched correctly hardly move. The views of an object need not coincide: the loss only
+# requires that no rearrangement is better than the true matching. :doc:`/flow` shows the whole descent.

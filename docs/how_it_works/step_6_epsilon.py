@@ -2,8 +2,8 @@ r"""
 Effect of epsilon
 =================
 
-The first figure shows the same views solved with three values of :math:`\varepsilon`, the second the same networks
-trained with eight values. :doc:`/choose_epsilon` draws the conclusions.
+The first figure shows the best polymatching of the same views at three values of :math:`\varepsilon`. The second figure
+shows the retrieval accuracy after training with eight values. :doc:`/choose_epsilon` draws the conclusions.
 """
 
 import matplotlib.pyplot as plt
