@@ -3,10 +3,11 @@
     python -m benchmarks.beside COMMIT              writes results/beside.{json,md}
     python -m benchmarks.beside COMMIT --only growth
 
-Times of two runs on one machine differ by more than the solvers do. Both versions are therefore measured in one run,
-each in a separate process, and solve the same views with the same seed in turns. The measure is the processor time of
-one thread for a forward and backward pass, the minimum of `--repeats` for every seed. Other programs affect it less
-than wall time, and with several threads it would include the time that they wait for each other.
+The times of two runs on one machine differ by more than the times of the two versions. Both versions are therefore
+measured in one run, each in a separate process, and solve the same views with the same seed in turns. The measure is
+the processor time of a forward and backward pass, the minimum of `--repeats` passes for every seed. Other programs
+affect processor time less than wall time. There is one thread, because the processor time of several threads would
+include the time that they wait for each other.
 """
 
 from __future__ import annotations

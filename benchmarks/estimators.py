@@ -1,9 +1,9 @@
 """Compare k-view estimators of three libraries on the same sets: `python -m benchmarks.estimators`.
 
-Requires cca-zoo and polyview (extra `test`). On each of five random splits a method is trained
-on 60 % of the rows, with the setting of its grid that has the best recall at 1 on a third of them. Scores are measured
-on the other 40 %. All methods learn as many features as the narrowest view has, the limit of cca-zoo, and at most ten.
-Writes benchmarks/results/estimators.md.
+Requires cca-zoo and polyview (extra `test`). On each of five random splits, a method is trained on 60 % of the rows,
+with the setting of its grid that has the best recall at 1 on a held-out third of these rows. Scores are measured on the
+other 40 %. All methods learn as many features as the narrowest view has, the limit of cca-zoo, but at most ten. Writes
+benchmarks/results/estimators.md.
 """
 
 from __future__ import annotations

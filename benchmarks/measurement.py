@@ -63,7 +63,7 @@ def live_bytes(call: Callable[[], object]) -> int:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return the median time of the calls that fit into a second, at least three (one if it is long), after warm-up."""
+    """Return the median time after warm-up, over the calls that fit into a second: at least three, or one long call."""
     call()
     times: list[float] = []
     while not times or (times[0] < LONG and len(times) < 3) or (sum(times) < SECONDS and len(times) < 500):

@@ -2,7 +2,7 @@
 
 Three noisy views of the same points are shuffled independently. The pair marginals of the coupling recover which row of
 view 1 belongs to which row of view 0, without a tensor of n^k entries. The second part uses a chain of five views, in
-which only neighbouring views have a cost. Its complexity is linear in the number of pairs, not n^5.
+which only neighbouring views have a cost. For a chain, the complexity is O(k n²) instead of O(n^k).
 
     python examples/coupling.py
 """

@@ -1,8 +1,8 @@
 """Learn from three views of which any two are independent: the product cost succeeds, pairwise costs cannot.
 
 View 1 is a handwritten digit a, view 2 another digit b, and view 3 a digit that shows (a + b) mod 10, each in a
-different feature set of the built-in digits. After training without labels, views 1 and 2 retrieve the nearest point of
-view 3. The score is the fraction of queries for which it shows the sum.
+different feature set of the built-in digits. After training without labels, views 1 and 2 are used as a query for the
+nearest point of view 3. The score is the fraction of queries for which this point shows the sum.
 
     python examples/digit_sum.py
 """

@@ -1,7 +1,7 @@
-"""M3G as a scikit-learn estimator, compared with linear CCA of k views on the built-in digits.
+"""M3G and pairwise InfoNCE as scikit-learn estimators, compared with linear CCA of k views on the built-in digits.
 
-Both learn 16 features from six views without labels. The test scores are the accuracy of a logistic regression on the
-mean of the views, its accuracy on a single view (averaged over the views), and R@1 between views.
+All methods learn 16 features from six views without labels. The test scores are the accuracy of a logistic regression
+on the mean of the views and on a single view (averaged over the views), and R@1 between views.
 
     python examples/estimator.py --epochs 10
 """
@@ -19,7 +19,7 @@ from m3g.sklearn import MultiViewEmbedding
 
 
 class LinearCCA:
-    """CCA of k views (MAXVAR): leading solutions of C v = λ D v, C all covariances, D those within views."""
+    """CCA of k views (MAXVAR): leading solutions of C v = λ D v, with all covariances C and those within views D."""
 
     def __init__(self, n_components: int, ridge: float = 0.1):
         self.n_components, self.ridge = n_components, ridge
