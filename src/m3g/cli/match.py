@@ -31,7 +31,9 @@ rows. On real data it differs from observed frequencies by 0.13 to 0.25, and wit
 
 
 def arguments(parser: Parser, name: str) -> None:
-    parser.add_argument("files", type=str, nargs="+", help="k >= 2 files (.npy .npz .csv .parquet), one per view")
+    parser.add_argument(
+        "files", type=str, nargs="+", help="k >= 2 files (.npy .npz .mat .csv .tsv .json .xlsx .parquet), one per view"
+    )
     parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
     parser.add_argument(
         "--epsilon", type=float, default=None, help="weight of the entropy, 0.01 by default; smaller is sharper"

@@ -32,7 +32,7 @@ DESCRIPTION = {
     "train": """Learn a representation from k views of the same objects, and evaluate it.
 
   m3g train                                     the built-in six-view digits
-  m3g train --views a.npy b.npy c.npy           your own files (.npy .npz .mat .csv .parquet), one per view
+  m3g train --views a.npy b.npy c.npy           your own files (.npy .mat .csv .xlsx ...), one per view
   m3g train --table objects.csv --labels breed  a table (.csv .xlsx .json .parquet, a folder): a row per object,
                                                 a column per view: paths of images and sounds, text, numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1

@@ -33,3 +33,30 @@ def test_files_of_every_format_are_read(three, tmp_path):
         torch.testing.assert_close(ours, theirs)
     assert Arrays(three).num_classes is None
     assert Arrays(three).arrays("val")[2] is None
+
+
+def test_workbooks_and_json_equal_delimited_files(tmp_path):
+    table = pandas.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["u", "v", "w"])
+    table.to_csv(tmp_path / "a.csv", index=False)
+    table.to_json(tmp_path / "b.json", orient="records", double_precision=15)
+    table.to_excel(tmp_path / "c.xlsx", index=False)
+    views = Arrays([tmp_path / name for name in ("a.csv", "b.json", "c.xlsx")]).arrays("train")[0]
+    torch.testing.assert_close(views[1], views[0])
+    torch.testing.assert_close(views[2], views[0])
+
+
+def test_columns_that_identify_rows_are_dropped_and_constant_ones_noted(tmp_path):
+    random = np.random.default_rng(0)
+    table = pandas.DataFrame(random.normal(size=(40, 2)), columns=["u", "v"])
+    table.to_csv(tmp_path / "a.csv", index=False)
+    counts = random.integers(0, 5, 40)  # whole numbers that repeat are a feature
+    numbered = table.assign(sample_id=random.permutation(900)[:40], counts=counts, site=7)
+    numbered.to_csv(tmp_path / "b.csv", index=False)
+    data = Arrays([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert data.view_shapes == [(2,), (4,)]
+    first, second = data.notes
+    assert f"column 'sample_id' of {str(tmp_path / 'b.csv')!r} identifies the rows and is not used" in first
+    assert second.startswith("column 'site' of")
+    assert second.endswith("is constant and carries no information")
+    numbered.assign(other=1).to_csv(tmp_path / "b.csv", index=False)
+    assert Arrays([tmp_path / "a.csv", tmp_path / "b.csv"]).notes[1].startswith("2 columns of")

@@ -109,6 +109,7 @@ def test_other_errors_are_one_sentence(tmp_path):
     (tmp_path / "rowless.csv").write_text("x,y\n")
     (tmp_path / "longer.csv").write_text("x\n1,5,2\n")
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 and nothing more")
+    (tmp_path / "damaged.xlsx").write_bytes(b"PK and nothing more")
     np.savez(tmp_path / "two.npz", x=GOOD, y=GOOD)
     (tmp_path / "damaged.npz").write_bytes((tmp_path / "two.npz").read_bytes()[:-30])
     rows_without_views = GOOD.copy()
@@ -118,7 +119,8 @@ def test_other_errors_are_one_sentence(tmp_path):
         ({"paths": [a]}, "k >= 2 files"),
         ({"paths": str(a)}, "k >= 2 files"),
         ({"paths": [a, tmp_path / "none.npy"]}, "files that exist, got .*none.npy"),
-        ({"paths": [a, tmp_path / "b.xlsx"]}, "files that end in"),
+        ({"paths": [a, tmp_path / "b.txt"]}, "files that end in"),
+        ({"paths": [a, tmp_path / "damaged.xlsx"]}, "must be files that can be read"),
         ({"paths": [a, objects]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "text.npy"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "headless.csv"]}, "first line has the column names"),

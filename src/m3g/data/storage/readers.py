@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -21,18 +22,24 @@ from m3g.solvers.shared.memory import memory_limit
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".tsv", ".parquet")
+SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".tsv", ".json", ".xlsx", ".parquet")
 SPARSE = {"indices", "indptr", "format", "shape", "data"}  # arrays of scipy.sparse.save_npz for csr, csc and bsr
 
 
 def read_array(
     path: str | Path, *, name: str = "paths", text: bool = False, notes: list[str] | None = None
 ) -> np.ndarray:
-    """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, or `.csv` or `.tsv` (with a header line) file.
+    """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, `.json`, or `.csv`, `.tsv` or `.xlsx` file.
 
-    `file.npz:key` and `file.mat:X{2}` select one of several arrays; a sparse matrix saved by scipy is converted to
-    dense. With `text`, a column may contain strings. Error messages refer to the argument `name`. Inferred properties
-    are appended to `notes`.
+    The last three have the column names in their first line. `file.npz:key` and `file.mat:X{2}` select one of several
+    arrays; a sparse matrix saved by scipy is converted to dense.
+
+    Args:
+        path: the file.
+        name: the argument that error messages refer to.
+        text: allow columns of strings.
+        notes: if given, the columns are features: columns that identify the rows are dropped, and notes on them and on
+            constant columns are appended.
     """
     given, key = str(path), None
     if ".npz:" in given or ".mat:" in given:
@@ -57,6 +64,8 @@ def read_array(
     else:
         _check_header(loaded, file, name)
         loaded = _without_index(loaded, given, [] if notes is None else notes)
+        if notes is not None:
+            loaded = _features(loaded, given, notes)
         if len(loaded) == 0:
             raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
         non_numeric = [str(column) for column, dtype in loaded.dtypes.items() if dtype.kind not in "biuf"]
@@ -96,6 +105,8 @@ def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
     pandas = _checks.extra("pandas", "train")
     if file.suffix in (".csv", ".tsv"):
         return _read_csv(file)
+    if file.suffix in (".json", ".xlsx"):
+        return _read_text_table(file)
     metadata = _checks.extra("pyarrow.parquet", "train").read_metadata(file)
     limits.check_columns(metadata.num_columns)
     limits.check_rows(metadata.num_rows, file.stat().st_size)
@@ -116,6 +127,18 @@ def _read_csv(file: Path) -> DataFrame:
     return table
 
 
+def _read_text_table(file: Path) -> DataFrame:
+    from m3g.data.tables import text_tables
+
+    if file.suffix == ".json":
+        return text_tables.read_json(file).to_pandas()
+    table = text_tables.read_workbook(file)[0].to_pandas()
+    for column in table:
+        with contextlib.suppress(ValueError):  # words
+            table[column] = _checks.extra("pandas", "train").to_numeric(table[column])
+    return table
+
+
 def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
     """Drop an unnamed first column of distinct whole numbers, as pandas writes its index."""
     first = table.columns[0]
@@ -123,6 +146,32 @@ def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
         return table
     notes.append(f"the first column of {given!r} is unnamed and numbers the rows; it is not used")
     return table.iloc[:, 1:]
+
+
+def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
+    """Drop whole numbers that count or identify the rows; note them and constant columns."""
+    from m3g.data.tables.kinds import Guess
+
+    kept = []
+    for column in table.columns:
+        cells = table[column]
+        reason = None
+        if cells.dtype.kind in "iu" and cells.is_unique:
+            guess = Guess(str(column))
+            guess.update(0, cells.tolist())
+            reason = guess.exclusion(len(table))
+        if reason is None:
+            kept.append(column)
+        else:
+            notes.append(f"column {column!r} of {given!r} {reason} and is not used (an .npy file keeps it)")
+    constant = [str(column) for column in kept if len(table) > 1 and table[column].nunique(dropna=False) == 1]
+    if len(constant) == 1:
+        notes.append(f"column {constant[0]!r} of {given!r} is constant and carries no information")
+    elif constant:
+        notes.append(
+            f"{len(constant)} columns of {given!r} are constant and carry no information, such as {constant[0]!r}"
+        )
+    return table[kept] if kept else table
 
 
 def _pick(stored: NpzFile, key: str | None, file: Path, name: str) -> np.ndarray:

@@ -76,13 +76,16 @@ def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
     return rows.rows()
 
 
-def read_rows(path: str | Path, *, name: str = "paths", views: int = 1) -> tuple[Rows, np.ndarray]:
+def read_rows(
+    path: str | Path, *, name: str = "paths", views: int = 1, notes: list[str] | None = None
+) -> tuple[Rows, np.ndarray]:
     """Return the n rows of an array file, and which of them are present, bool (n,).
 
     A row of only NaN is missing. `views` files share the memory limit. Error messages refer to the argument `name`.
+    Notes on the columns are appended to `notes`.
     """
     if not is_large(path, views=views):
-        array = read_array(path, name=name)
+        array = read_array(path, name=name, notes=[] if notes is None else notes)
         rows = Rows(array.shape, array.dtype, array=array)
     elif Path(path).suffix == ".parquet":
         rows = _parquet_rows(path, name=name, views=views)

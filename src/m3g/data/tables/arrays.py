@@ -96,7 +96,7 @@ class Arrays(ViewsData):
                 raise ValueError(
                     f"swapped and absent must be 0 for files that are read on demand, got {swapped} and {absent}."
                 )
-            files = [read_rows(path, views=len(paths)) for path in paths]
+            files = [read_rows(path, views=len(paths), notes=self.notes) for path in paths]
             self._map(files, names, entries, split, standardize)
         else:
             arrays = [read_array(path, notes=self.notes) for path in paths]

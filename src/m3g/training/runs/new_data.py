@@ -70,7 +70,7 @@ def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: boo
         if name in given:
             raise ValueError(f"--query must be one value per view, got two for {name!r}.")
         array = kind == "array" or (kind == "vector" and not value.lstrip().startswith("["))
-        given[name] = read_array(value, name="--query") if array else [value]
+        given[name] = read_array(value, name="--query", notes=[]) if array else [value]
     embedded = net.embed(given)
     return replace(embedded, index=torch.arange(embedded.present.shape[1]))
 
@@ -94,4 +94,4 @@ def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
         files = dict(zip(stems, views))
     if len(files) < len(views):
         raise ValueError(f"--views must be one file per view, got {len(views)} for {len(files)}.")
-    return {name: read_array(file, name="--views") for name, file in files.items()}
+    return {name: read_array(file, name="--views", notes=[]) for name, file in files.items()}
