@@ -73,6 +73,21 @@ def algorithm_1(cost: Tensor, epsilon: float, tol: float, weights: list[Tensor] 
     return coupling, value, potentials
 
 
+def agree(solution, cost: Tensor, epsilon: float, *, atol: float, weights: list[Tensor] | None = None) -> None:
+    """Assert that a solution has the coupling, the value and the marginals of Algorithm 1."""
+    coupling, value, _ = algorithm_1(cost.double(), epsilon, atol / 300, weights)
+    assert solution.converged, solution
+    close = {"atol": atol, "rtol": 0, "check_dtype": False}
+    torch.testing.assert_close(solution.value, value, **close)
+    torch.testing.assert_close(solution.coupling(), coupling, **close)
+    k = cost.ndim
+    for l in range(k):
+        torch.testing.assert_close(solution.marginal(l), coupling.sum([a for a in range(k) if a != l]), **close)
+    for l, m in itertools.permutations(range(k), 2):
+        pair = coupling.sum([a for a in range(k) if a not in (l, m)]) if k > 2 else coupling
+        torch.testing.assert_close(solution.pair_marginal(l, m), pair if l < m else pair.T, **close)
+
+
 def objective(coupling: Tensor, cost: Tensor, epsilon: float) -> Tensor:
     """h(P, C) = ⟨P, C⟩ + eps ⟨P, log P - 1⟩."""
     return (coupling * cost).sum() + epsilon * (torch.xlogy(coupling, coupling) - coupling).sum()

@@ -19,11 +19,6 @@ def test_every_folder_of_tests_mirrors_a_package():
     assert sorted(packages(TESTS) - packages(PACKAGE)) == []
 
 
-@pytest.mark.parametrize("package", sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()))
-def test_every_package_has_tests(package):
-    assert list((TESTS / package).rglob("test_*.py"))
-
-
 def modules(package):
     """Modules of a package, or of the package itself for None, without those that only start or export something."""
     files = PACKAGE.glob("*.py") if package is None else (PACKAGE / package).rglob("*.py")
@@ -37,8 +32,7 @@ def expected_tests(module):
 
 
 @pytest.mark.parametrize(
-    "package",
-    [None, "cli", "data", "evaluation", "experiments", "flow", "losses", "nets", "report", "sklearn", "training"],
+    "package", [None, *sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())]
 )
 def test_every_module_has_tests_of_its_name(package):
     assert [m for m in modules(package) if not any((TESTS / name).is_file() for name in expected_tests(m))] == []

@@ -14,8 +14,7 @@ from m3g.costs import Problem
 from m3g.solvers.shared.couplings import DenseCoupling, log_slab, slabs
 from m3g.solvers.shared.memory import memory_limit
 from m3g.solvers.shared.precision import full_precision, largest_magnitude, needs_double
-from m3g.solvers.shared.result import Result
-from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 

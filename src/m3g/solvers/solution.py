@@ -15,7 +15,7 @@ from m3g.costs.problem import vector_dtype
 from m3g.solvers.gradients.coupling import differentiable_marginals
 from m3g.solvers.shared.couplings import RescaledCoupling
 from m3g.solvers.shared.memory import memory_limit
-from m3g.solvers.shared.result import Result
+from m3g.solvers.shared.solver import Result
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,6 @@ from hypothesis import strategies as st
 
 import m3g
 from m3g.solvers import SamplingWarning, auto
-from m3g.solvers.gradients.value import differentiable_value
-from m3g.solvers.sampled.error import overfit_factor
-from m3g.solvers.sampled.product_kernel import ProductCoupling
 from solvers import noisy
 from solvers.noisy import gap_and_gradient
 
@@ -42,18 +39,6 @@ def test_agrees_with_the_exact_solver_within_its_own_error(k, n, noise, epsilon,
     assert off < 2 * float(solution.relative_gradient_error)
 
 
-@pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
-def test_overfitted_potentials_do_not_reduce_the_error_estimate():
-    views = noisy_views(3, 64, 1.0)
-    _, true_gradient, _ = gap_and_gradient(views.double(), 0.05, m3g.Factored(), 1e-7)
-    true, estimated = 0.0, 0.0
-    for seed in range(6):
-        _, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, form="products", seed=seed), 1e-5)
-        true += float((gradient.double() - true_gradient).norm() / true_gradient.norm()) ** 2
-        estimated += float(solution.relative_gradient_error) ** 2
-    assert 0.8 < (true / estimated) ** 0.5 < 1.2
-
-
 @pytest.mark.parametrize(("k", "n"), [(3, 128), (4, 32), (4, 64)])
 def test_a_nearly_solved_batch_takes_few_steps(k, n):
     """The Hessian is nearly singular: a ridge above the rounding of its entries would make every step too short.
@@ -63,45 +48,6 @@ def test_a_nearly_solved_batch_takes_few_steps(k, n):
     _, _, solution = gap_and_gradient(noisy_views(k, n, 0.3), 0.02, m3g.Sampled(seed=1), 1e-6)
     assert solution.converged
     assert solution.num_steps <= 10
-
-
-def test_the_correction_factor_grows_with_the_bias():
-    weights = torch.rand(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    bias = torch.tensor([0.0, 0.05, 0.6], dtype=torch.float64) * weights.sum(1)
-    none, some, most = overfit_factor(weights, bias).tolist()
-    assert none == 1
-    assert 1 / 0.9 < some < 1.3  # heavy samples have more leverage, and more of the error
-    assert 10 < most < 100
-    torch.testing.assert_close(overfit_factor(7 * weights, 7 * bias), overfit_factor(weights, bias))
-    assert (
-        overfit_factor(torch.zeros(1, 5), torch.zeros(1)).item()
-        == overfit_factor(torch.zeros(1, 0), torch.zeros(1)).item()
-        == 1
-    )
-
-
-@pytest.mark.parametrize("k", [3, 5])
-def test_tuples_outside_the_reach_of_products_are_not_missed(k):
-    views = noisy_views(k, 12 if k == 3 else 6, 2.0, d=5, seed=3)
-    exact, true_gradient, _ = gap_and_gradient(views.double(), 0.005, m3g.Factored(), 1e-6)
-    gap, gradient, solution = gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="tuples"), 1e-4)
-    assert abs(float(gap - exact)) < 4 * float(solution.standard_error)
-    off = float((gradient - true_gradient).norm() / true_gradient.norm())
-    assert off < 3 * float(solution.relative_gradient_error) < 0.05
-    with pytest.warns(SamplingWarning, match="form='products' may miss tuples"):
-        gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="products"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("noise", "epsilon"), [(0.3, 0.05), (1.0, 0.05), (1.0, 0.2)])
-def test_two_standard_errors_cover_nine_draws_in_ten(noise, epsilon):
-    views = noisy_views(4, 12, noise, d=16)
-    exact = float(m3g.matching_gap(views.double(), epsilon=epsilon, tol=1e-7))
-    scores = []
-    for seed in range(200):
-        gap, _, solution = gap_and_gradient(views, epsilon, m3g.Sampled(rank=1024, seed=seed))
-        scores.append(float(gap - exact) / float(solution.standard_error))
-    assert sum(abs(score) <= 2 for score in scores) >= 180
 
 
 @settings(max_examples=15, deadline=None)
@@ -196,16 +142,6 @@ def test_any_cost_by_pairs_of_views_can_be_sampled(weights):
     assert abs(float(solution.value - exact.value)) < 4 * float(solution.standard_error)
     for l, m in problem.edges:
         assert float((solution.pair_marginal(l, m) - exact.pair_marginal(l, m)).abs().sum()) < 0.2
-
-
-def test_the_gradient_of_the_error_estimate_is_reused(monkeypatch):
-    views = noisy_views(3, 16, d=8).requires_grad_()
-    problem = m3g.CircularVariance()(views)
-    solution = m3g.Sampled(form="products", rank=256, seed=0).solve(problem, epsilon=0.2, tol=1e-3, weights=None)
-    (expected,) = problem.detached().gradient(solution.coupling_form)
-    monkeypatch.setattr(ProductCoupling, "pull", None)
-    (gradient,) = torch.autograd.grad(differentiable_value(solution).sum(), views)
-    torch.testing.assert_close(gradient, expected.reshape(views.shape), atol=0, rtol=0)
 
 
 def test_forward_and_backward_mode_agree():

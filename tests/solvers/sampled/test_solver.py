@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import m3g
-from m3g.solvers import EstimatedWarning, SamplingWarning
+from m3g.solvers import SamplingWarning
 from solvers import noisy
 from solvers.noisy import gap_and_gradient
 
@@ -56,23 +56,6 @@ def test_an_untrusted_training_warns_once():
         for seed in range(3):
             loss(noisy_views(3, 64, 2.0, seed=seed))
     assert [warning.category for warning in caught] == [SamplingWarning]
-
-
-def test_auto_samples_beyond_the_budget_with_a_warning():
-    views = noisy_views(4, 40, 1.0)
-    exact = m3g.matching_gap(views, epsilon=0.1, tol=1e-6)
-    loss = m3g.M3GLoss(epsilon=0.1, solver=m3g.Auto(max_flops=1e5, few_tuples=1))
-    torch.manual_seed(0)
-    with pytest.warns(EstimatedWarning, match="40 x 40 x 40 x 40"):
-        gap = loss(views)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
-        for _ in range(2):
-            loss(views)
-    assert [warning.category for warning in caught] == [EstimatedWarning]
-    assert loss.last.solver == "sampled"
-    assert abs(float(gap - exact)) < 4 * float(loss.last.standard_error)
-    assert float(loss.last.relative_gradient_error) < 0.1
 
 
 def test_a_teacher_makes_k_problems_of_one_batch():
@@ -137,18 +120,3 @@ def test_costs_it_cannot_sample_are_named():
     problem = m3g.PairwiseCost("sqeuclidean")(views)
     with pytest.raises(ValueError, match=r"form must be 'auto' or 'tuples' for a PairwiseProblem, got 'products'"):
         m3g.solve(problem, epsilon=0.1, solver=m3g.Sampled(form="products"))
-
-
-def test_workload_predicts_the_choice_of_auto(monkeypatch):
-    cost = m3g.CircularVariance()
-    small, large = cost(torch.rand(3, 32, 8)), cost(torch.rand(8, 64, 8))
-    assert m3g.workload(small).solver == m3g.Auto().decide(small) == "factored"
-    assert m3g.workload(large).solver == m3g.Auto().decide(large) == "sampled"
-    assert m3g.workload(large) == m3g.workload(large, solver="sampled")
-    assert m3g.workload(large).flops < 1e-3 * m3g.workload(large, solver="factored").flops
-    # Linear in the number of points and in the number of problems.
-    assert m3g.workload(cost(torch.rand(2, 8, 128, 8)), solver="sampled").bytes == 4 * m3g.workload(large).bytes
-    with pytest.raises(
-        ValueError, match="cost must be a named cost or a sum of named costs with solver='sampled', got FunctionProblem"
-    ):
-        m3g.workload(m3g.costs.as_cost(lambda x, y: (x * y).sum(-1))(torch.rand(2, 3, 4)), solver="sampled")

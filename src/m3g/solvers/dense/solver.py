@@ -28,13 +28,11 @@ from m3g.solvers.dense.kernel import Kernel
 from m3g.solvers.dense.marginals import group_update, reduced_joints, suffix_products
 from m3g.solvers.dense.sweeps import sweep
 from m3g.solvers.shared.ascent import ascend, fixed_ascent, init
-from m3g.solvers.shared.contraction import Contracted, Contraction
-from m3g.solvers.shared.dual import MarginalDual
+from m3g.solvers.shared.dual import Contracted, Contraction, MarginalDual
 from m3g.solvers.shared.memory import keep_freed_memory, memory_limit
 from m3g.solvers.shared.precision import full_precision
 from m3g.solvers.shared.processes import processes
-from m3g.solvers.shared.result import Result
-from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 

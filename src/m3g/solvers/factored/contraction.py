@@ -26,7 +26,7 @@ from torch import Tensor
 
 from m3g.costs import along
 from m3g.costs.coupling import Edge
-from m3g.solvers.shared.contraction import Contracted, Contraction
+from m3g.solvers.shared.dual import Contracted, Contraction
 from m3g.solvers.shared.memory import Workspace
 from m3g.solvers.shared.processes import Processes, Shard
 

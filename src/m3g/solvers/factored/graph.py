@@ -16,7 +16,7 @@ from torch import Tensor
 
 from m3g.costs import all_edges
 from m3g.costs.coupling import Edge
-from m3g.solvers.shared.contraction import Contracted, Contraction
+from m3g.solvers.shared.dual import Contracted, Contraction
 
 
 class GraphContraction(Contraction):
@@ -30,7 +30,8 @@ class GraphContraction(Contraction):
 
     def _contract(self, kept: tuple[int, ...], scalings: Sequence[Tensor]) -> Tensor:
         num_batch = next(iter(self.kernels.values())).shape[0]
-        contract = _expression(tuple(self.kernels), tuple(self.sizes), num_batch, kept)
+        terms = (*((l,) for l in range(len(self.sizes))), *self.kernels)
+        contract = expression(terms, tuple(self.sizes), num_batch, kept)
         marginal: Tensor = contract(*scalings, *self.kernels.values(), backend="torch")
         return marginal
 
@@ -53,11 +54,15 @@ class GraphContraction(Contraction):
 
 
 @lru_cache(maxsize=256)
-def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
-    """Return the contraction of scalings and kernels to the marginal on the kept views, in the cheapest order."""
+def expression(
+    terms: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]
+) -> Any:
+    """Return the contraction of factors to the marginal on the kept views, or to the mass (b,), in the cheapest order.
+
+    A term is the views (l, m, …) of a factor (b, n_l, n_m, …).
+    """
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)
-    terms = [(l,) for l in range(len(sizes))] + list(edges)
     inputs = ",".join(batch + "".join(letters[l] for l in term) for term in terms)
     output = batch + "".join(letters[l] for l in kept)
     shapes = [(num_batch, *(sizes[l] for l in term)) for term in terms]

@@ -11,9 +11,8 @@ from m3g.costs import PairwiseProblem
 from m3g.costs.coupling import Edge, PairCoupling
 from m3g.solvers.factored.contraction import CompleteContraction
 from m3g.solvers.factored.kernels import Kernels
-from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.couplings import summed_gradients
-from m3g.solvers.shared.dual import MarginalDual
+from m3g.solvers.shared.dual import Contracted, Contraction, MarginalDual
 from m3g.solvers.shared.processes import Shard
 
 # Number of points N up to which the pair marginals are exchanged in every step. Beyond it, each process keeps those of

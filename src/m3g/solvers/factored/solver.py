@@ -38,8 +38,7 @@ from m3g.solvers.shared.dual import MarginalDual, Marginals
 from m3g.solvers.shared.memory import keep_freed_memory
 from m3g.solvers.shared.precision import DOUBLE_RANGE, full_precision
 from m3g.solvers.shared.processes import Shard, processes
-from m3g.solvers.shared.result import Result
-from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.solution import Solution
 
 # Number of tuples up to which missing edges are replaced by kernels of ones, because a complete graph is fast.

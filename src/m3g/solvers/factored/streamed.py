@@ -14,8 +14,8 @@ from torch import Tensor
 from m3g.costs import along
 from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import pair_sums
-from m3g.solvers.shared.contraction import Contracted, Contraction
 from m3g.solvers.shared.couplings import slabs
+from m3g.solvers.shared.dual import Contracted, Contraction
 
 
 class StreamedContraction(Contraction):

@@ -8,16 +8,15 @@ entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-import opt_einsum
 import torch
 from torch import Tensor
 
 from m3g.costs.coupling import Edge, along
 from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
+from m3g.solvers.factored.graph import expression
 
 
 class WeightedComplete:
@@ -139,15 +138,4 @@ class WeightedGraph:
 
     def _contraction(self, kept: tuple[int, ...]) -> Any:
         num_batch = next(iter(self.kernels.values())).shape[0]
-        return _expression(tuple(self.kernels), self.sizes, num_batch, kept)
-
-
-@lru_cache(maxsize=64)
-def _expression(edges: tuple[Edge, ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]) -> Any:
-    """Return the contraction of kernels to the marginal on the kept views (b, n, …), or to the mass (b,)."""
-    letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
-    batch = opt_einsum.get_symbol(0)
-    inputs = ",".join(batch + letters[l] + letters[m] for l, m in edges)
-    output = batch + "".join(letters[l] for l in kept)
-    shapes = [(num_batch, sizes[l], sizes[m]) for l, m in edges]
-    return opt_einsum.contract_expression(f"{inputs}->{output}", *shapes, optimize="auto")
+        return expression(tuple(self.kernels), self.sizes, num_batch, kept)

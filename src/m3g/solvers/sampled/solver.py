@@ -19,8 +19,7 @@ from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.product_kernel import MAX_SHARPNESS
 from m3g.solvers.sampled.rounds import Estimate, Rounds
 from m3g.solvers.shared.precision import full_precision, needs_double
-from m3g.solvers.shared.result import Result
-from m3g.solvers.shared.solver import Solver
+from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.shared.weights import concatenated_weights
 from m3g.solvers.solution import Solution
 

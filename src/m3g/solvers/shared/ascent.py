@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from m3g.solvers.shared.processes import read, read_two
-from m3g.solvers.shared.result import Result
+from m3g.solvers.shared.solver import Result
 
 # Maximum number of consecutive backtracking steps.
 MAX_SHORTENINGS = 12

@@ -9,7 +9,6 @@ from fuzz.sampled_problems import PLAIN, Case, draw, true_value
 from fuzz.sampled_trust import judge
 from m3g.solvers import Result, SamplingWarning
 from m3g.solvers.sampled import rounds
-from m3g.solvers.sampled.draws import seeded_draws
 from reference import algorithm_1
 from solvers.noisy import gap_and_gradient, noisy_views
 
@@ -125,23 +124,6 @@ def test_the_gradient_of_a_full_list_is_exact():
     gap, same, _ = gap_and_gradient(views, 0.05, m3g.Sampled(), 1e-10)
     torch.testing.assert_close(gap, exact, atol=1e-9, rtol=0)
     torch.testing.assert_close(same, gradient, atol=1e-8, rtol=1e-5)
-
-
-@pytest.mark.parametrize("seed", [0, 3])
-def test_the_samples_of_a_seed_do_not_depend_on_data_of_that_seed(seed):
-    views = noisy_views(4, 128, d=64, seed=seed)
-
-    def steps(solver_seed):
-        solver = m3g.Sampled(form="products", seed=solver_seed)
-        return m3g.solve(m3g.CircularVariance()(views), epsilon=0.05, solver=solver).num_steps
-
-    assert steps(seed) <= 1 + max(steps(other) for other in (10, 11))
-
-
-def test_a_seed_gives_numbers_that_torch_does_not_give_for_it():
-    numbers = seeded_draws(5, torch.device("cpu")).normal(1000, dtype=torch.float64)
-    known = torch.randn(4000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    assert not torch.isin(numbers, known).any()
 
 
 @pytest.mark.parametrize("seed", [100009, 100015])

@@ -1,11 +1,14 @@
 """Every accessor of a solution is accurate to its `error` for all scales, dtypes and masses."""
 
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
 
 import m3g
+import reference
 from m3g.costs import DenseProblem, as_cost
 
 
@@ -80,12 +83,6 @@ def test_accessors_are_accurate_for_points_far_from_the_origin(solver):
     check(m3g.CircularVariance()(views), 10.0, solver=solver)
 
 
-def test_sinkhorn_is_accurate_for_large_dense_costs():
-    generator = torch.Generator().manual_seed(0)
-    cost = 1e6 + torch.rand(4, 5, 6, generator=generator)
-    check(DenseProblem(cost), 0.2, solver="sinkhorn")
-
-
 def test_gradients_of_a_solve_in_float64_have_the_type_of_the_problem():
     for solver in ("sinkhorn", "sampled"):
         views = torch.stack([view + 30 for view in _points((6, 6, 6), 1.0, d=4)]).requires_grad_()
@@ -157,3 +154,55 @@ def test_derivatives_scale_with_the_mass(mass):
     for power, found, expected in zip((1, 2, 2), functions(mass), functions(1.0)):
         for one, other in zip(found, expected):
             torch.testing.assert_close(one / mass**power, other, rtol=1e-6, atol=1e-9)
+
+
+def test_a_solve_that_stops_early_warns():
+    problem = m3g.CircularVariance()(reference.noisy_views(3, 20))
+    for solver in (m3g.Factored(max_steps=1), m3g.Sinkhorn(max_steps=1)):
+        solution = m3g.solve(problem, epsilon=0.01, tol=1e-9, solver=solver)
+        assert not solution.converged
+        assert "NOT converged" in repr(solution)
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_nothing_is_kept_after_a_solve(differentiable):
+    views = reference.noisy_views(3, 6).requires_grad_()
+    gc.disable()
+    try:
+        solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.1, differentiable=differentiable)
+        pair = solution.pair_marginal(0, 1)
+        held = [weakref.ref(solution), weakref.ref(solution.flat_potentials), weakref.ref(pair)]
+        del solution, pair
+        assert [each() for each in held] == [None] * 3  # without the garbage collector: no reference cycle
+    finally:
+        gc.enable()
+
+
+def test_a_solution_is_frozen_and_not_touched_by_the_next_solve():
+    first = m3g.solve(m3g.CircularVariance()(reference.noisy_views(4, 6)), epsilon=0.1)
+    before = [first.pair_marginal(l, m).clone() for l, m in ((0, 1), (1, 2), (2, 3))]
+    m3g.solve(m3g.CircularVariance()(reference.noisy_views(4, 6, seed=1)), epsilon=0.1)
+    for (l, m), pair in zip(((0, 1), (1, 2), (2, 3)), before):
+        assert torch.equal(first.pair_marginal(l, m), pair)
+    with pytest.raises(AttributeError):
+        first.tol = 1.0
+
+
+def test_sinkhorn_is_accurate_for_large_dense_costs():
+    generator = torch.Generator().manual_seed(0)
+    cost = 1e6 + torch.rand(4, 5, 6, generator=generator)
+    check(DenseProblem(cost), 0.2, solver="sinkhorn")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda found: found.coupling(limit=10), r"the full coupling must be at most .* use pair_marginal\(l, m\)"),
+        (lambda found: found.marginal(3), "l must be the index of a view, from 0 to 2, got 3"),
+        (lambda found: found.pair_marginal(1, 1), "m must be a view other than l = 1"),
+    ],
+)
+def test_invalid_arguments_are_named(call, message):
+    solution = m3g.solve(m3g.CircularVariance()(torch.rand(3, 4, 5) + 0.1), epsilon=0.1)
+    with pytest.raises(ValueError, match=message):
+        call(solution)

@@ -5,8 +5,12 @@ import torch
 
 import m3g
 from m3g.costs import as_cost
-from m3g.solvers import EstimatedWarning, auto
+from m3g.solvers.sampled.log_kernel import (
+    log_kernel_of,
+)
+from m3g.solvers.sampled.tuple_kernel import full_list
 from solvers.noisy import gap_and_gradient, noisy_views
+from solvers.sampled.kernels import EPSILON, coupling_of, problem_of
 
 JOINT = ["csd", "product", "0.5*cv + 0.5*product", "cv[:0.5] + product[0.5:]", "csd + 0.3*cosine"]
 
@@ -78,24 +82,6 @@ def test_a_sampled_joint_cost_trains(cost):
     assert values[-1] < 0.7 * values[0]
 
 
-@pytest.mark.parametrize("cost", ["csd", "product", "0.5*cv + 0.5*product"])
-def test_auto_samples_past_the_budget_of_the_dense_solver(monkeypatch, cost):
-    views = noisy_views(4, 12)
-    exact, _, _ = gap_and_gradient(views, 0.2, m3g.Dense(), 1e-5, cost=as_cost(cost))
-    problem = as_cost(cost)(views)
-    assert m3g.workload(problem).solver == "dense"
-    solver = m3g.Auto(few_tuples=1)
-    assert solver.decide(problem) == "dense"
-    monkeypatch.setattr(auto, "memory_limit", lambda device: 12**4)
-    assert solver.decide(problem) == "sampled"
-    loss = m3g.M3GLoss(epsilon=0.2, cost=cost, solver=solver)
-    torch.manual_seed(0)
-    with pytest.warns(EstimatedWarning, match="12 x 12 x 12 x 12"):
-        gap = loss(views)
-    assert loss.last.solver == "sampled"
-    assert abs(float(gap - exact)) < 3 * float(loss.last.standard_error)
-
-
 @pytest.mark.parametrize(("cost", "name"), [("csd", "CircularStdProblem"), ("product", "ProductProblem")])
 def test_products_are_rejected_for_joint_costs(cost, name):
     with pytest.raises(ValueError, match=f"form must be 'auto' or 'tuples' for a {name}, got 'products'"):
@@ -106,3 +92,18 @@ def test_a_sum_with_a_function_is_an_error():
     cost = m3g.CircularStd() + as_cost(lambda x, y, z: (x * y * z).sum(-1))
     with pytest.raises(ValueError, match=r"cost must be a named cost or a sum of named costs .* got SumProblem"):
         m3g.solve(cost(noisy_views(3, 4)), epsilon=1.0, solver="sampled")
+
+
+def test_a_full_list_is_the_kernel():
+    problem = problem_of((3, 4, 2), b=2)
+    log_kernel = log_kernel_of(problem, EPSILON)
+    kernel = full_list(log_kernel)
+    ((_, tensor),) = coupling_of(kernel).rows()
+    shift = sum(
+        part.reshape([2] + [-1 if m == l else 1 for m in range(3)])
+        for l, part in enumerate(log_kernel.shift.split([3, 4, 2], 1))
+    )
+    dense = (shift - problem.dense() / EPSILON).exp()
+    torch.testing.assert_close(tensor, dense / dense.sum((1, 2, 3), keepdim=True))
+    assert kernel.exact
+    assert coupling_of(kernel).sample_weights().shape == (2, 0)

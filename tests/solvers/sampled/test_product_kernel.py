@@ -1,0 +1,32 @@
+"""Products over the views."""
+
+import pytest
+import torch
+
+import m3g
+from m3g.solvers import SamplingWarning
+from m3g.solvers.gradients.value import differentiable_value
+from m3g.solvers.sampled.product_kernel import ProductCoupling
+from solvers.noisy import gap_and_gradient, noisy_views
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_tuples_outside_the_reach_of_products_are_not_missed(k):
+    views = noisy_views(k, 12 if k == 3 else 6, 2.0, d=5, seed=3)
+    exact, true_gradient, _ = gap_and_gradient(views.double(), 0.005, m3g.Factored(), 1e-6)
+    gap, gradient, solution = gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="tuples"), 1e-4)
+    assert abs(float(gap - exact)) < 4 * float(solution.standard_error)
+    off = float((gradient - true_gradient).norm() / true_gradient.norm())
+    assert off < 3 * float(solution.relative_gradient_error) < 0.05
+    with pytest.warns(SamplingWarning, match="form='products' may miss tuples"):
+        gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="products"))
+
+
+def test_the_gradient_of_the_error_estimate_is_reused(monkeypatch):
+    views = noisy_views(3, 16, d=8).requires_grad_()
+    problem = m3g.CircularVariance()(views)
+    solution = m3g.Sampled(form="products", rank=256, seed=0).solve(problem, epsilon=0.2, tol=1e-3, weights=None)
+    (expected,) = problem.detached().gradient(solution.coupling_form)
+    monkeypatch.setattr(ProductCoupling, "pull", None)
+    (gradient,) = torch.autograd.grad(differentiable_value(solution).sum(), views)
+    torch.testing.assert_close(gradient, expected.reshape(views.shape), atol=0, rtol=0)
