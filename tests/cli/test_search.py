@@ -45,7 +45,7 @@ def test_several_views_are_one_query(here):
     query = net.embed({"photo": "blue.png", "name": "blue & <b>thing</b> 3"})
     every = module.collection(Run(here))
     expected = search(query.embeddings, every.embeddings, query_mask=query.mask, mask=every.mask, top=5)
-    assert [int(row["row"]) for row in rows] == every.index[expected.places[0]].tolist()
+    assert [int(row["row"]) for row in rows] == every.index[expected.indices[0]].tolist()
 
 
 def test_a_page_has_thumbnails_and_escapes_names(here):

@@ -21,7 +21,7 @@ def test_an_approximate_index_finds_nearly_the_same(tmp_path, monkeypatch, reado
     exact = search(objects[:, :50], objects, **options)
     for _ in range(2):  # built, and read again
         found = search(objects[:, :50], objects, approximate=True, **options)
-        hits = [len(set(a) & set(b)) for a, b in zip(found.places.tolist(), exact.places.tolist())]
+        hits = [len(set(a) & set(b)) for a, b in zip(found.indices.tolist(), exact.indices.tolist())]
         assert sum(hits) >= 0.95 * 500
-        assert not (found.places == places.unsqueeze(1)).any()
+        assert not (found.indices == places.unsqueeze(1)).any()
     assert len(list((tmp_path / "m3g" / "indices").glob("*.faiss"))) == (1 if readout == "mean" else 3)

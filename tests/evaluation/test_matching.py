@@ -26,7 +26,7 @@ def test_polymatching_detects_a_swapped_pair():
     views = torch.eye(6).expand(3, 6, 6).clone()
     views[2, [0, 1]] = views[2, [1, 0]]  # one view takes point 0 for point 1
     assert polymatching_accuracy(views, batch_size=6) == pytest.approx(4 / 6)
-    with pytest.raises(ValueError, match="at least 2 points"):
+    with pytest.raises(ValueError, match="at least 2 objects"):
         polymatching_accuracy(torch.randn(2, 1, 3))
-    with pytest.raises(ValueError, match="`batch_size` must be at least 2, got 1"):
+    with pytest.raises(ValueError, match="batch_size must be at least 2, got 1"):
         polymatching_accuracy(views, batch_size=1)

@@ -48,7 +48,7 @@ def test_missing_points_are_neither_queries_nor_candidates():
 
 def test_views_without_common_points_are_an_error():
     mask = torch.tensor([[True, False], [False, True]])
-    with pytest.raises(ValueError, match="at least one point with both views"):
+    with pytest.raises(ValueError, match="at least one object with both views"):
         retrieval(torch.randn(2, 2, 3), mask=mask)
 
 

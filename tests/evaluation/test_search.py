@@ -27,14 +27,14 @@ def test_agrees_with_a_literal_loop(k, n, q, seed):
         query = vector(queries, masks[1], i)
         scores = torch.stack([torch.cosine_similarity(query, vector(objects, masks[0], j), dim=0) for j in range(n)])
         assert torch.allclose(nearest.similarities[i], scores.sort(descending=True).values)
-        assert torch.allclose(scores[nearest.places[i]], nearest.similarities[i])
+        assert torch.allclose(scores[nearest.indices[i]], nearest.similarities[i])
 
 
 def test_an_object_may_be_excluded():
     objects = torch.eye(3).expand(2, 3, 3)
     nearest = search(objects[:, :2], objects, top=2, without=torch.tensor([0, -1]))
-    assert 0 not in nearest.places[0]
-    assert nearest.places[1, 0] == 1
+    assert 0 not in nearest.indices[0]
+    assert nearest.indices[1, 0] == 1
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_a_cost_searches_the_views_that_were_not_given():
     spoiled = torch.where(given.unsqueeze(-1), objects, float("nan"))
     places = torch.arange(40)
     by_product = search(spoiled, objects, query_mask=given, top=1, readout=m3g.MultilinearProduct())
-    assert bool((by_product.places[:, 0] == places).all())
+    assert bool((by_product.indices[:, 0] == places).all())
     torch.testing.assert_close(by_product.similarities[:, 0], torch.ones(40))
     whole = search(objects, objects, top=1, readout=m3g.MultilinearProduct())
-    assert bool((whole.places[:, 0] == places).all())
+    assert bool((whole.indices[:, 0] == places).all())
 
 
 def test_an_object_without_a_view_to_compare_is_found_last():
@@ -71,5 +71,5 @@ def test_an_object_without_a_view_to_compare_is_found_last():
     given = torch.tensor([[True], [False], [False]])
     mask[1, 1] = False
     nearest = search(objects[:, 1:2], objects, query_mask=given, mask=mask, top=4, readout=m3g.MultilinearProduct())
-    assert nearest.places[0, -1] == 1
+    assert nearest.indices[0, -1] == 1
     assert nearest.similarities[0, -1] == -1

@@ -94,7 +94,7 @@ def run(args: Namespace, name: str) -> None:
         readout=build_loss(args.run.open()).readout or "mean",
         approximate=args.approximate,
     )
-    nearest, similarities = kept[neighbours.places], neighbours.similarities.tolist()
+    nearest, similarities = kept[neighbours.indices], neighbours.similarities.tolist()
     cells = shown.read(everything.index[nearest.flatten()].tolist())
     labelled = everything.labels is not None
     head = ["query", "rank", "row", "similarity", *(["label"] if labelled else []), *shown.columns]

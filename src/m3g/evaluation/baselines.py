@@ -31,15 +31,15 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
     """Return the chance level of each metric, by its name in `METRICS`.
 
     Chance is the most frequent class for probes, a random order for retrieval and matching, and random directions for
-    the geometry. The balanced accuracy of few-shot probes is 1 / classes. `matching_size` is the batch size of the
-    polymatching.
+    the geometry. For the balanced accuracy of few-shot probes it is 1 divided by the number of classes.
+    `matching_size` is the batch size of the polymatching.
     """
     scores: dict[str, float] = {}
     if train.labels is not None and test.labels is not None:
         scores = dict.fromkeys(PROBES, guess(train.labels, test.labels))
         rows = [slice(None)] if test.mask is None else list(test.mask)
-        each = [guess(train.labels, test.labels[present]) for present in rows]
-        scores |= dict.fromkeys(SINGLE_VIEW_PROBES, sum(each) / len(each))
+        by_view = [guess(train.labels, test.labels[present]) for present in rows]
+        scores |= dict.fromkeys(SINGLE_VIEW_PROBES, sum(by_view) / len(by_view))
         scores["few_shot"] = 1 / len(torch.unique(train.labels))
     if test.embeddings is not None:
         k, n, d = test.embeddings.shape
@@ -63,10 +63,10 @@ def chance_of(name: str, scores: dict[str, float]) -> float:
 
 
 def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
-    """Return those of the scores `names` that are defined for raw features, which are the `features` of both arguments.
+    """Return the scores `names` of the raw features, which are the `features` of both arguments.
 
     Probes use all views concatenated, or one at a time. Scores between views require views of equal size. Scores that
-    require a common space are omitted.
+    are not defined for raw features are omitted.
     """
     assert train.features is not None
     assert test.features is not None
@@ -80,8 +80,8 @@ def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
         if "paper_probe" in names:
             scores["paper_probe"] = linear_probe(*rows).accuracy
         if "linear_views" in names:
-            each = [_view_accuracy(train, test, l) for l in range(len(train.features))]
-            scores["linear_views"] = sum(each) / len(each)
+            by_view = [_view_accuracy(train, test, l) for l in range(len(train.features))]
+            scores["linear_views"] = sum(by_view) / len(by_view)
         for name in names if one_shape else []:
             if name.startswith("few_shot_"):
                 shots = int(name.removeprefix("few_shot_"))
@@ -100,10 +100,10 @@ def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
 
 def _view_accuracy(train: Embedded, test: Embedded, l: int) -> float:
     """Return the accuracy of a probe on the raw features of view l."""
-    parts: list[Tensor] = []
-    for given in (train, test):
-        assert given.features is not None
-        assert given.labels is not None
-        rows = slice(None) if given.mask is None else given.mask[l]
-        parts += [given.features[l][rows].flatten(1), given.labels[rows]]
-    return quick_probe(*parts)
+    arguments: list[Tensor] = []
+    for split in (train, test):
+        assert split.features is not None
+        assert split.labels is not None
+        rows = slice(None) if split.mask is None else split.mask[l]
+        arguments += [split.features[l][rows].flatten(1), split.labels[rows]]
+    return quick_probe(*arguments)

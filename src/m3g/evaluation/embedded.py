@@ -61,7 +61,10 @@ class Embedded:
         return self.read_out("mean")
 
     def read_out(self, readout: Readout = "mean", *, shown: Tensor | None = None, view: int | None = None) -> Tensor:
-        """Return one vector per object, (n, D), from the entries `shown`, bool (k, n); by default all present ones."""
+        """Return one vector per object, as `read_out` does, from the entries `shown`, bool (k, n).
+
+        By default, all present entries are used.
+        """
         return read_out(self.views, self.mask if shown is None else shown, readout=readout, view=view)
 
     def label_name(self, i: int) -> str:
@@ -124,9 +127,10 @@ class Embedded:
 def read_out(
     views: Sequence[Tensor] | Tensor, mask: Tensor | None = None, *, readout: Readout = "mean", view: int | None = None
 ) -> Tensor:
-    """Return one vector per object, (n, D), from the views that the mask marks as present.
+    """Return one vector per object from the views that the mask marks as present.
 
-    Probes, retrieval from the other views, search and the evaluation of missing views all use this function.
+    Probes, retrieval from the other views, search and the evaluation of missing views all use this function. The result
+    has shape (n, d), or (n, Σ d_l) for `"concat"`; a cost or a function may return another number of features.
 
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
@@ -168,5 +172,6 @@ def read_out(
 
 
 def off_diagonal_mean(matrix: Tensor) -> float:
+    """Return the mean of a matrix (k, k) without its diagonal."""
     off_diagonal = ~torch.eye(len(matrix), dtype=torch.bool)
     return statistics.fmean(matrix[off_diagonal].tolist())

@@ -14,7 +14,13 @@ SHOTS = (10, 50, 100, 1000)
 
 
 class FewShot(NamedTuple):
-    """Test scores of a few-shot probe: mean and standard deviation over draws of the labelled rows."""
+    """Test scores of a few-shot probe.
+
+    Attributes:
+        balanced_accuracy: balanced accuracy, mean over draws of the labelled rows.
+        deviation: its standard deviation over draws.
+        accuracy: accuracy, mean over draws.
+    """
 
     balanced_accuracy: float
     deviation: float
@@ -75,6 +81,8 @@ def few_shot_probe(
         >>> channels = torch.eye(3)[labels].expand(2, 60, 3)
         >>> few_shot_probe(channels, labels, channels, labels, shots=10, draws=1).balanced_accuracy
         1.0
+
+    Reference: Brüsch, Schmidt, Alstrøm, 2023 :cite:`bruesch2023`.
     """
     train, test = _channels("train", train), _channels("test", test)
     classes, codes = torch.unique(train_labels, return_inverse=True)
@@ -123,7 +131,7 @@ def _fit(
     probe = ChannelProbe(len(x), x.shape[-1], classes)
     # Fused, because there are thousands of small steps.
     optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3, fused=True)
-    best, kept, epochs_without_progress = float("inf"), probe.state_dict(), 0
+    best_loss, best_state, epochs_without_progress = float("inf"), probe.state_dict(), 0
     for _ in range(epochs):
         with torch.enable_grad():
             for rows in torch.randperm(len(y), generator=random).split(batch_size):
@@ -132,12 +140,12 @@ def _fit(
                 optimizer.step()
         with torch.no_grad():
             loss = float(nn.functional.cross_entropy(probe(held_x), held_y))
-        if loss < best:
-            best, epochs_without_progress = loss, 0
-            kept = {name: value.clone() for name, value in probe.state_dict().items()}
+        if loss < best_loss:
+            best_loss, epochs_without_progress = loss, 0
+            best_state = {name: value.clone() for name, value in probe.state_dict().items()}
         else:
             epochs_without_progress += 1
             if epochs_without_progress == patience:
                 break
-    probe.load_state_dict(kept)
+    probe.load_state_dict(best_state)
     return probe

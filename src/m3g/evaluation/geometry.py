@@ -41,10 +41,11 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
 
 
 def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2048) -> float:
-    r"""Return how evenly the points of a view cover the sphere, averaged over views: 0 is collapse, -4 is uniform.
+    r"""Return how evenly the points of a view cover the sphere, averaged over views: 0 is collapse.
 
     The value is :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020).
-    Views of more than `limit` points are thinned evenly to that number.
+    For uniformly distributed points in many dimensions it is about -4. Of a view with more points than `limit`, only
+    that number of evenly spaced rows is used.
 
     Example:
         >>> uniformity(torch.ones(2, 5, 3))

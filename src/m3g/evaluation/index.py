@@ -21,8 +21,9 @@ PROBED = 0.1  # fraction of the cells, those nearest to a query, that is searche
 def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
     """Return the indices (q, size) of the points with approximately the largest inner products with each query.
 
-    The index is built once and stored below `$XDG_CACHE_HOME/m3g` (by default `~/.cache/m3g`) under a digest of the
-    points, never in a run folder: faiss does not validate the files that it reads.
+    The index is built once and stored below `$XDG_CACHE_HOME/m3g` (by default `~/.cache/m3g`), in a file named after a
+    digest of the points. It is not stored in the run folder, which may be shared, because faiss does not validate the
+    files that it reads.
     """
     faiss = _faiss()
     numbers = points.detach().cpu().float().contiguous().numpy()

@@ -111,7 +111,7 @@ def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str]
     effects = _checks.extra("matplotlib.patheffects", "plot")
     size = 8.0 if len(names) <= 40 else 6.5
     low, high = places.min(0).values, places.max(0).values
-    # The axis is about 7 inches wide, a letter about 0.6 of its height wide.
+    # The axis is about 7 inches wide, and the width of a letter is about 0.6 times its height.
     height = float(size / 72 / 7 * (high[1] - low[1])) * 1.3
     letter = float(0.6 * size / 72 / 7 * (high[0] - low[0]))
     taken: list[tuple[float, float, float]] = []

@@ -45,7 +45,7 @@ def polymatching_accuracy(
         mask: bool (k, n), True where an object has a view.
         batch_size: number of objects per batch; larger batches are harder to match. Default: 16, and fewer for k > 6,
             because the complexity is batch_size^k.
-        epsilon: entropic regularisation; small, so that the coupling is close to a matching.
+        epsilon: weight of the entropy; small, so that the coupling is close to a matching.
         seed: seed of the random batches.
 
     Example:
@@ -60,9 +60,9 @@ def polymatching_accuracy(
     k, n = embeddings.shape[:2]
     size = matching_batch(k, n, batch_size)
     if batch_size == 1:
-        raise ValueError("`batch_size` must be at least 2, got 1.")
+        raise ValueError("batch_size must be at least 2, got 1.")
     if size < 2:
-        raise ValueError(f"embeddings must have at least 2 points with every view, got {n}.")
+        raise ValueError(f"embeddings must have at least 2 objects with all views, got {n}.")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     cost = CircularVariance()
     correct: list[Tensor] = []

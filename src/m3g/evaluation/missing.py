@@ -74,10 +74,14 @@ def without_views(
 ) -> Missing:
     """Return the scores of every subset and of every rate of missing entries, as plain values for `results.json`.
 
-    `subsets` has an entry per subset: the indices of its `views`, `linear` and, with `raw`, `linear_raw` (inputs
-    concatenated, missing ones at the mean of the training rows), and `recall_at_1`, None if all views are shown.
-    `curve` contains the same scores as lists, one value per entry of `share`, the fraction of missing entries. `chance`
-    contains the chance level of each score.
+    The result has these entries:
+
+    - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, with `raw`
+      also `linear_raw`, and `recall_at_1`, which is None if all views are shown. The probe `linear_raw` uses the
+      concatenated inputs, with missing ones replaced by the mean of the training rows.
+    - `curve`: the same scores as lists, one value per entry of `share`, the fraction of missing entries.
+    - `chance`: the chance level of each score.
+    - `every_subset`: whether `subsets` contains all subsets.
     """
     assert test.embeddings is not None
     k, n = test.embeddings.shape[:2]
@@ -87,12 +91,12 @@ def without_views(
     by_rate = [_remaining(present, rate, seed=draw) for rate in MISSING_RATES for draw in range(DRAWS)]
     shown = by_subset + by_rate
 
-    parts: list[SubsetScores] = [{"views": list(subset)} for subset in subsets]
+    subset_scores: list[SubsetScores] = [{"views": list(subset)} for subset in subsets]
     curve: dict[str, list[float | None]] = {"share": list(MISSING_RATES)}
     chance: dict[str, float] = {}
     for name, scores in _accuracies(train, test, raw, shown, readout).items():
-        for part, score in zip(parts, scores):
-            part[name] = score
+        for entry, score in zip(subset_scores, scores):
+            entry[name] = score
         draws = scores[len(subsets) :]
         curve[name] = [_mean(draws[i : i + DRAWS]) for i in range(0, len(draws), DRAWS)]
     if train.labels is not None and test.labels is not None:
@@ -101,9 +105,9 @@ def without_views(
     rows = torch.linspace(0, n - 1, min(n, MOST_ROWS)).long()
     present = present[:, rows]
     points = Embedded(test.embeddings.double().cpu()[:, rows], mask=present)
-    for part, subset, entries in zip(parts, subsets, by_subset):
+    for entry, subset, entries in zip(subset_scores, subsets, by_subset):
         hidden = [m for m in range(k) if m not in subset]
-        part["recall_at_1"] = _mean(
+        entry["recall_at_1"] = _mean(
             [recall_from_others(points, m, shown=entries[:, rows], readout=readout) for m in hidden]
         )
     curve["recall_at_1"] = []
@@ -117,7 +121,7 @@ def without_views(
         curve["recall_at_1"].append(_mean(values))
     sizes = present.sum(1).double()
     chance["recall_at_1"] = float((1 / sizes[sizes > 0]).mean())
-    return {"every_subset": k <= ALL_UP_TO, "subsets": parts, "curve": curve, "chance": chance}
+    return {"every_subset": k <= ALL_UP_TO, "subsets": subset_scores, "curve": curve, "chance": chance}
 
 
 def _remaining(present: Tensor, fraction: float, *, seed: int) -> Tensor:

@@ -122,9 +122,9 @@ _MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
 
 
 def plot_missing(missing: Missing, path: str | Path) -> Path:
-    """Plot the result of `m3g.evaluation.missing.without_views` against missing entries and for every subset."""
-    kept = [(title, [line for line in lines if line[0] in missing["curve"]]) for title, lines in _MISSING]
-    measures = [(title, lines) for title, lines in kept if lines]
+    """Plot the result of `without_views`: scores by the fraction of missing entries, and by subset of the views."""
+    available = [(title, [line for line in lines if line[0] in missing["curve"]]) for title, lines in _MISSING]
+    measures = [(title, lines) for title, lines in available if lines]
     figure, axes = new_figure(2 * len(measures), width=4.6)
     subsets = "every subset" if missing["every_subset"] else "some subsets of each size"
     for column, (title, lines) in enumerate(measures):

@@ -74,12 +74,12 @@ def linear_probe(
     best = learning_rates[0]
     if len(learning_rates) > 1:
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
-        held_out, kept = order[::10], torch.cat([order[start::10] for start in range(1, 10)])
-        if len(kept) == 0:
-            raise ValueError(f"train must have at least 2 rows for a sweep, got {len(train)}.")
+        held_out, fitted = order[::10], torch.cat([order[start::10] for start in range(1, 10)])
+        if len(fitted) == 0:
+            raise ValueError(f"train must have at least 2 rows to choose a learning rate, got {len(train)}.")
         scores = []
         for rate in learning_rates:
-            layer = fit(train[kept], codes[kept], rate=rate)
+            layer = fit(train[fitted], codes[fitted], rate=rate)
             scores.append(float((layer(train[held_out]).argmax(1) == codes[held_out]).float().mean()))
         best = learning_rates[scores.index(max(scores))]
     layer = fit(train, codes, rate=best)
@@ -174,7 +174,7 @@ def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: 
 def knn_accuracy(
     train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5
 ) -> float:
-    """Return the accuracy of a vote among the most similar (cosine) training rows."""
+    """Return the accuracy of a majority vote among the `neighbours` training rows with the largest cosine."""
     return float(knn_rows(train, train_labels, test, test_labels, neighbours=neighbours).mean())
 
 

@@ -86,7 +86,7 @@ def evaluate(
         paper_probe: add `paper_probe`, see `linear_probe`.
         few_shot: add the paper's probes with 10, 50, 100 and 1000 labels per class, if every class has twice as many
             training rows.
-        transfer: add the probes of single views, moved between views.
+        transfer: add probes trained on one view and tested on each view (`linear_views` and `linear_transfer`).
         polymatching: add `polymatching_accuracy`, with batches of `matching_batch` points and epsilon
             `matching_epsilon`.
         raw: the same train and test rows with the inputs as features, for reference.

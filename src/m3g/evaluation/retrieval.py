@@ -52,7 +52,7 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
 def recall_at_1(
     queries: Tensor, gallery: Tensor, *, queried: Tensor, searched: Tensor, labels: Tensor | None = None
 ) -> float | None:
-    """Return the fraction of queries (n, d) whose own row of the gallery (n, d) has the largest cosine.
+    """Return the fraction of queries (n, d) for which the same row of the gallery (n, d) has the largest cosine.
 
     Args:
         queried, searched: bool (n,), the rows that have a query and a candidate. Queries without a candidate of the
@@ -116,7 +116,7 @@ def retrieval(embeddings: Tensor, *, mask: Tensor | None = None) -> Retrieval:
             queried = searched if mask is None else mask[l] & mask[m]
             if not bool(queried.any()):
                 raise ValueError(
-                    f"mask must leave at least one point with both views of each pair, got none for views {l} and {m}."
+                    f"mask must leave at least one object with both views of each pair, got none for views {l} and {m}."
                 )
             gallery_index = searched.cumsum(0) - 1
             ranks = truth_ranks(units[l][queried], units[m][searched], gallery_index[queried])

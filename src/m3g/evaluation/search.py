@@ -15,9 +15,14 @@ from m3g.evaluation.index import shortlist
 
 
 class Neighbours(NamedTuple):
-    """Indices (q, top) of the objects nearest to each query, the nearest first, and their cosines (q, top)."""
+    """Objects nearest to each query, the nearest first.
 
-    places: Tensor
+    Attributes:
+        indices: (q, top), indices of the objects.
+        similarities: (q, top), cosines of the objects with the query.
+    """
+
+    indices: Tensor
     similarities: Tensor
 
 
@@ -54,7 +59,7 @@ def search(
         >>> objects = torch.eye(4).expand(3, 4, 4)
         >>> only_second_view = torch.tensor([[False], [True], [False]])
         >>> query = torch.tensor([0.1, 0.2, 0.9, 0.3]).expand(3, 1, 4)
-        >>> search(query, objects, query_mask=only_second_view, top=2).places
+        >>> search(query, objects, query_mask=only_second_view, top=2).indices
         tensor([[2, 3]])
     """
     queries, objects = (
@@ -79,7 +84,7 @@ def search(
         nearest = search(
             queries, objects[:, chosen], query_mask=given, mask=part, top=top, without=without, readout=readout
         )
-        return Neighbours(chosen[nearest.places], nearest.similarities)
+        return Neighbours(chosen[nearest.indices], nearest.similarities)
     if isinstance(readout, Cost):
         scores = _scores_by_cost(readout, queries, given, objects, present)
     else:
@@ -102,8 +107,8 @@ def _shortlisted(
         ]
     else:
         pairs = [(normalize(read_out(objects, present), dim=-1), read_out(queries, given, readout=readout))]
-    places = torch.cat([shortlist(*pair, size=size).flatten() for pair in pairs])
-    return places[places >= 0].unique()
+    indices = torch.cat([shortlist(*pair, size=size).flatten() for pair in pairs])
+    return indices[indices >= 0].unique()  # faiss pads short results with -1
 
 
 def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tensor:
