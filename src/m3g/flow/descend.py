@@ -27,10 +27,14 @@ MOST_TUPLES = 5000  # maximum number of tuples for the linear program
 
 @dataclass(frozen=True)
 class Moment:
-    """State of a flow after a step: `points` (k, n, d), the loss, the gap, and the best polymatching.
+    """State of a flow after a step.
 
-    `tuples` (s, k) are the tuples with mass in the best polymatching without entropy, and `matched` is the fraction of
-    the n objects whose k points form such a tuple and have no mass elsewhere.
+    Attributes:
+        step: number of steps taken.
+        points: (k, n, d).
+        loss, gap: the loss, and the matching gap, at these points.
+        tuples: (s, k), the tuples with mass in the best polymatching without entropy.
+        matched: fraction of the n objects whose k points form such a tuple and have no mass elsewhere.
     """
 
     step: int
@@ -45,8 +49,14 @@ class Moment:
 class Setting:
     """Parameters of a flow, except the initial points.
 
-    The weight of the entropy in the matching gap is `epsilon` or, if None, `temperature`; 0.05 if both are None. The
-    temperature of InfoNCE is `temperature`, or 0.1 if None.
+    Args:
+        space: "plane" or "sphere".
+        epsilon, temperature: weight of the entropy in the matching gap: `epsilon` or, if None, `temperature`. If both
+            are None, epsilon is 0.05. The temperature of InfoNCE is `temperature`, or 0.1 if None.
+        cost: cost of the matching gap; None means the squared distance in the plane and the circular variance on the
+            sphere.
+        steps: number of steps.
+        rate: learning rate of Adam.
     """
 
     space: str = "plane"

@@ -57,6 +57,7 @@ def interval(fraction: float, n: int) -> tuple[float, float]:
 
 
 def is_fraction(name: str) -> bool:
+    """Return whether a measure is a fraction, which is shown in percent."""
     return name.startswith(FRACTIONS)
 
 
@@ -112,10 +113,12 @@ def same_data(runs: Sequence[Measured]) -> bool:
 
 
 def comparison(runs: Sequence[Measured]) -> Table:
-    """Return the table of arms: means over seeds with Student's 95 % interval; Wilson's for a single run.
+    """Return the table of arms as its header and its rows: means over seeds with Student's 95 % interval.
 
-    The last columns are the means of linear CCA, raw features and chance over all runs that have them, unless the runs
-    have different data.
+    An arm of a single run has Wilson's interval instead.
+
+    The last columns are the means of linear CCA, raw features and chance over all runs that have them. They are omitted
+    if the runs have different data.
     """
     groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
@@ -146,7 +149,7 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
 
 
 def differences(runs: Sequence[Measured]) -> Table:
-    """Return the table of paired differences of every arm from the first.
+    """Return the table of paired differences of every arm from the first, as its header and its rows.
 
     Pairs are common seeds if there are two or more, otherwise the test rows of a common seed. The table has no rows if
     nothing can be paired.

@@ -32,7 +32,14 @@ MAX_COUPLED_OBJECTS = 16  # maximum number of objects in each coupling
 
 
 class PointMap(TypedDict):
-    """Map of test points: row, label and error per object, and 2D position per view and object."""
+    """Map of test points.
+
+    Attributes:
+        rows: row number of each object.
+        labels: class name of each object; None without labels.
+        errors: circular variance of the views of each object.
+        places: position in the plane, from 0 to 1, of each object in each view; None for missing entries.
+    """
 
     rows: list[int]
     labels: list[str] | None
@@ -55,7 +62,18 @@ class Results(TypedDict):
 
 @dataclass(kw_only=True)
 class RunFacts(Measured):
-    """Content of the report of a run; all strings are user-supplied and must be escaped."""
+    """Content of the report of a run; all strings are user-supplied and must be escaped.
+
+    Attributes:
+        config: the settings, as YAML.
+        environment: content of `environment.json`.
+        matrices: matrices between views, by name.
+        views: the names of the views.
+        curves: steps and values of each logged quantity.
+        couplings: n times the pair marginal of the first two views, before and after training.
+        map: positions of the test points.
+        missing: scores with missing views.
+    """
 
     config: str
     environment: Mapping[str, object]
@@ -138,9 +156,9 @@ def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
     for file, names in (("metrics.csv", ("loss",)), ("probes.csv", ("linear_mean", "knn_mean", "recall_at_1"))):
         rows = Table(folder / file).rows()
         for name in names:
-            kept = [row for row in rows if name in row]
-            if kept:
-                curves[name] = ([row["step"] for row in kept], [row[name] for row in kept])
+            with_value = [row for row in rows if name in row]
+            if with_value:
+                curves[name] = ([row["step"] for row in with_value], [row[name] for row in with_value])
     return curves
 
 

@@ -20,11 +20,14 @@ overflow-wrap:anywhere}img{max-width:128px;max-height:128px;display:block}audio{
 .scroll{overflow-x:auto}@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}}"""
 
 
-def search_page(title: str, head: Sequence[str], parts: Mapping[str, Sequence[Sequence[str]]]) -> str:
-    """Return a page with a table per query; `title` and `head` are text, queries and cells are HTML (`cell_html`)."""
+def search_page(title: str, head: Sequence[str], results: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """Return a page with one table of results per query.
+
+    `title` and `head` are text. The keys and the cells of `results` are HTML (`cell_html`).
+    """
     columns = "".join(f"<th>{escape(name)}</th>" for name in head)
     tables = []
-    for query, rows in parts.items():
+    for query, rows in results.items():
         body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
         tables.append(f'<h2>{query}</h2>\n<div class="scroll"><table><tr>{columns}</tr>\n{body}</table></div>')
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
