@@ -77,7 +77,7 @@ def test_the_result_is_the_closest_to_linear_cca_that_held_out_rows_do_not_disti
     monkeypatch.setattr("m3g.sklearn.embedding.EarlyStopping", Recorded)
     MultiViewEmbedding(8, width=32, epochs=60, loss="infonce-pwe", random_state=0).fit(noisy_views(200, curved=True))
     [stopping] = seen
-    kept = stopping.kept
+    kept = stopping.best
     stopping.net.float()
 
     def contributions(share):

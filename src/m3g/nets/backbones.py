@@ -23,16 +23,17 @@ TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
 
 
 class TransformersEncoder(nn.Module):
-    """An image, text or audio model of `transformers`, pooled to one vector per input.
+    """Image, text or audio model of `transformers`, pooled to one vector per input.
 
     Args:
         model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash, a name on
             the hub or a local folder. With a slash, the columns of a table are preprocessed for the model: with its
             tokenizer, its image size and scaling, or its sample rate.
-        pretrained: also load the weights; only for a hub name or a local folder.
+        pretrained: load the weights of the model, too; only for a hub name or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
-        pool: `"cls"` is the first token, `"mean"` the mean of all tokens except padding; by default the first if the
-            model has a class token (ViT), otherwise the mean. Maps (n, c, h, w) are averaged over h and w.
+        pool: `"cls"` is the first token, `"mean"` the mean of all tokens except padding. By default, it is the first
+            token if the model has a class token (ViT), and the mean otherwise. Feature maps (n, c, h, w) are always
+            averaged over h and w.
         trust: allow configurations with fields that make transformers download or run code, such as an
             `attn_implementation` from the hub. Model code from the hub is never executed.
 
@@ -89,7 +90,7 @@ class TransformersEncoder(nn.Module):
 
 
 class ViT(TransformersEncoder):
-    """A vision transformer with random weights, for images (n, channels, size, size).
+    """Vision transformer with random weights, for images (n, channels, size, size).
 
     Args:
         size: side of the images.
@@ -224,7 +225,10 @@ def output_width(encoder: nn.Module, input_shape: Sequence[int], *, name: str) -
 
 
 class ModuleEncoder(nn.Module):
-    """Wrap any module as an encoder: its output is flattened to (n, width), and a forward pass determines the width.
+    """Encoder from any module, whose output is flattened to (n, width).
+
+    A forward pass on samples of shape `input_shape` determines the width. If the module returns a model output of
+    transformers, its first token is used.
 
     Example:
         >>> ModuleEncoder(nn.Conv1d(1, 4, 3), (1, 10)).out_features

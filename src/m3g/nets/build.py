@@ -42,7 +42,10 @@ def build_encoders(
     trust: bool = False,
     head: Options | None = None,
 ) -> list[nn.Module]:
-    """Return one encoder per view, or a list with one encoder shared by all views of equal shape."""
+    """Return one encoder per view, or with `shared` a list of one encoder for all views, which must have one shape.
+
+    The other arguments are those of `build_encoder`.
+    """
     build = partial(build_encoder, trust=trust, head=head)
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return _encoders_per_view(spec, view_shapes, build)
@@ -68,14 +71,14 @@ def _encoders_per_view(
         raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got {len(specs)}.")
     encoders: list[nn.Module] = []
     for l, (spec, shape) in enumerate(zip(specs, view_shapes)):
-        other = spec.get("share")
-        if other is not None:
-            if not 0 <= other < l or tuple(view_shapes[other]) != tuple(shape):
+        earlier = spec.get("share")
+        if earlier is not None:
+            if not 0 <= earlier < l or tuple(view_shapes[earlier]) != tuple(shape):
                 raise ValueError(
-                    f"share must be an earlier view of the same shape, got view {other} for view {l}, with shapes "
-                    f"{tuple(view_shapes[other])} and {tuple(shape)}."
+                    f"share must be an earlier view of the same shape, got view {earlier} for view {l}, with shapes "
+                    f"{tuple(view_shapes[earlier])} and {tuple(shape)}."
                 )
-            encoders.append(encoders[other])
+            encoders.append(encoders[earlier])
             continue
         options = {name: value for name, value in spec.items() if name not in VIEW_OPTIONS}
         encoders.append(build(options, input_shape=shape))
@@ -97,13 +100,19 @@ def build_net(
     trust: bool = False,
     kind: type[Net] = MultiViewNet,  # type: ignore[assignment]
 ) -> Net:
-    """Build the network of k views: encoders, projectors and, if `predictor` is a mapping (even empty), a predictor.
+    """Build the network of k views: encoders, projectors and, if required, a predictor.
 
-    `encoder` is one description for all views (see `build_encoder`) or a list of one mapping per view. In such a
-    mapping, `share` is the index of an earlier view whose encoder and projector are reused, `frozen` freezes the
-    encoder, and `learning_rate` sets its peak learning rate. `shared` uses one encoder and one projector for all views.
-    `projector` and `predictor` contain options of `m3g.nets.Head` (`hidden`, `out_features`); the predictor keeps the
-    embedding size. `kind` is the class of the network.
+    Args:
+        view_shapes: shape of a sample of each view, such as (5,) or (3, 32, 32).
+        encoder: one description for all views (see `build_encoder`), or a list of one mapping per view. In such a
+            mapping, `share` is the index of an earlier view whose encoder and projector are reused, `frozen` freezes
+            the encoder, and `learning_rate` sets its peak learning rate.
+        shared: whether all views use one encoder and one projector.
+        projector: options of `m3g.nets.Head`, such as `hidden` and `out_features`.
+        predictor: options of `m3g.nets.Head` except `out_features`, which is the embedding size; an empty mapping for
+            the defaults, and None for no predictor.
+        trust: as in `build_encoder`.
+        kind: class of the network.
 
     Example:
         >>> net = build_net([(5,), (9,)], projector={"hidden": 128, "out_features": 32}, predictor={})

@@ -1,4 +1,4 @@
-"""Gradient caching: the loss and gradient of a whole batch, with the activations of one chunk in memory."""
+"""Gradient caching: the loss and gradient of a whole batch, with only the activations of one chunk in memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
     embeddings = []
     for first in range(0, n, chunk_size):
         part = slice(first, first + chunk_size)
-        # DDP prepares its reducer in its own forward pass: once per backward pass, and not when recomputing.
+        # The forward pass of DDP prepares its reducer for one backward pass, so DDP is called only once, in the first
+        # pass of the last chunk. All other calls use the wrapped module.
         calls = iter([encoder] if part.stop >= n else [])
 
         def run(

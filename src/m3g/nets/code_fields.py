@@ -20,8 +20,8 @@ CODE = (
 def reject_code(config: Mapping[str, object], *, name: str = "config") -> None:
     """Raise if a configuration, or one nested in it, has a field that refers to code.
 
-    Fields such as `attn_implementation` contain a word, for example `eager`, or, with a slash, a kernel repository on
-    the hub.
+    Fields such as `attn_implementation` contain a word, for example `eager`, or a kernel repository on the hub, whose
+    name contains a slash.
     """
     for field, value in _fields(config):
         implementation = "_implementation" in field and any("/" in word for word in _words(value))

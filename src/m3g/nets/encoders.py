@@ -82,7 +82,7 @@ class EEGEncoder(nn.Module):
     """Convolutional encoder of one signal channel, as in the paper, which follows Brüsch et al. (2023).
 
     Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
-    convolution. `maps` returns (n, channels[-1], time'), 64 × 33 for 3000 samples; `forward` averages over each of
+    convolution. `maps` returns (n, channels[-1], t), with t = 33 for 3000 samples. `forward` averages over each of
     `pool` time intervals and flattens: (n, channels[-1] * pool).
 
     Args:
@@ -97,6 +97,8 @@ class EEGEncoder(nn.Module):
         >>> encoder = EEGEncoder()
         >>> encoder.maps(torch.randn(2, 1, 3000)).shape, encoder(torch.randn(2, 1, 3000)).shape
         (torch.Size([2, 64, 33]), torch.Size([2, 256]))
+
+    Reference: Brüsch, Schmidt, Alstrøm, 2023 :cite:`bruesch2023`.
     """
 
     def __init__(

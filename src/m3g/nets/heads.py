@@ -77,4 +77,4 @@ class NoProjector(nn.Identity):
 
 
 class Predictor(Head):
-    """Map from the student's embedding to the teacher's; see `Head`. The teacher has none."""
+    """Map from the student's embedding to the teacher's; see `Head`. The teacher has no predictor."""

@@ -31,7 +31,9 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
 
 
 class ChannelsFirst(nn.Module):
-    """Convert images (n, height, width) or (n, height, width, channels) to (n, channels, height, width).
+    """Encoder of images (n, height, width) or (n, height, width, channels).
+
+    The images are converted to (n, channels, height, width) for the wrapped encoder.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Linear encoders for rows of numbers, optionally initialised with a fitted map and combined with a perceptron."""
+"""Linear encoders of rows of numbers, which can start at a fitted linear map, with or without a perceptron."""
 
 from __future__ import annotations
 

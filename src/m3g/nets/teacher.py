@@ -15,8 +15,8 @@ from m3g.nets.multiview import MultiViewNet
 class Teacher(nn.Module):
     """Exponential moving average of a student: `teacher <- rho teacher + (1 - rho) student`.
 
-    The teacher receives no gradient and stays in evaluation mode, so that its targets have no dropout noise. Call
-    `update` once per optimiser step, not once per accumulated batch.
+    The teacher has no predictor. It receives no gradient and stays in evaluation mode, so that its targets have no
+    dropout noise. Call `update` once per optimiser step, not once per accumulated batch.
 
     Example:
         >>> from m3g.nets import MLP, MultiViewNet, Projector

@@ -46,9 +46,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     view. A row that is NaN throughout a view is missing there and excluded from the loss. Features are standardised.
 
     The defaults are those of `m3g train`: an encoder is a linear map plus a perceptron, and starts at linear CCA of the
-    views. The network with the best retrieval on the held-out rows is kept, averaged with linear CCA as far as these
-    rows do not distinguish the two. If a solve with all views would be slow, the losses `m3g` and `kl` compare random
-    subsets of the views.
+    views. The network with the best retrieval on the held-out rows is kept. Its weights are averaged with those of
+    linear CCA, as close to linear CCA as possible without significantly worse retrieval on these rows. If a solve with
+    all views would be slow, the losses `m3g` and `kl` compare random subsets of the views.
 
     Attributes:
         net_: the trained network.
@@ -123,15 +123,15 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                     break
             if stopping is not None:
                 stopping.restore()
-            self.best_epoch_ = len(self.loss_curve_) if stopping is None else stopping.kept.epoch
+            self.best_epoch_ = len(self.loss_curve_) if stopping is None else stopping.best.epoch
         return self
 
     def partial_fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
         """Train for one pass over these rows with the constant rate `learning_rate`; y is not used.
 
-        The first call sets up the network, which starts at linear CCA of its rows, and requires every view; a preceding
-        `fit` counts as the first. Later calls may lack views, and update the means and scales of the features. No rows
-        are held out.
+        The first call, unless `fit` precedes it, sets up the network, which starts at linear CCA of the given rows. It
+        requires every view. Later calls may lack views, and update the means and scales of the features. No rows are
+        held out.
         """
         new = not hasattr(self, "net_")
         views = self._set_up(X) if new else self._views(X, first=False)
@@ -272,7 +272,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
 def _check_rows(views: Views) -> None:
     if len(views) < 2:
-        raise ValueError("X must have at least 2 rows, which are compared with each other, got 1 sample: n = 1.")
+        raise ValueError("X must have at least 2 rows, because rows are compared with each other, got 1 sample: n = 1.")
     present = [~np.isnan(array).all(1) for array in views.arrays if array is not None]
     if not np.any(present, axis=0).all():
         raise ValueError("X must have at least one view of every row, got a row that is NaN throughout.")

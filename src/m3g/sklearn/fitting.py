@@ -44,9 +44,9 @@ def split(rows: Rows, fraction: float) -> tuple[Rows, Rows | None]:
     chosen = paired[torch.randperm(len(paired))[: round(fraction * n)]]
     if len(chosen) < FEWEST_ROWS:
         return rows, None
-    kept = torch.ones(n, dtype=torch.bool)
-    kept[chosen] = False
-    return rows.only(kept.nonzero().flatten()), rows.only(chosen)
+    trained = torch.ones(n, dtype=torch.bool)
+    trained[chosen] = False
+    return rows.only(trained.nonzero().flatten()), rows.only(chosen)
 
 
 def start_at_linear_cca(net: MultiViewNet, rows: Rows, *, size: int, divisors: Sequence[Tensor]) -> bool:
@@ -65,33 +65,36 @@ class EarlyStopping:
     Args:
         net: the trained network.
         rows: the held-out rows.
-        loss: its readout determines the score.
+        loss: the loss; its `readout` determines the retrieval score.
         epochs: maximum number of epochs.
         from_linear_cca: whether the current weights are those of linear CCA.
+
+    Attributes:
+        best: the weights with the best score so far.
     """
 
     def __init__(self, net: MultiViewNet, rows: Rows, loss: ViewLoss, *, epochs: int, from_linear_cca: bool) -> None:
         self.net, self.rows, self.readout, self.epochs = net, rows, loss.readout, epochs
-        self.kept = BestWeights()
+        self.best = BestWeights()
         self._evaluate(0)
         if from_linear_cca and self.readout is None:
-            self.kept.start = self.kept.weights
+            self.best.start = self.best.weights
 
     def stops_after(self, epoch: int) -> bool:
         """Evaluate the network if an evaluation is due after this epoch, and return whether training should stop."""
         if epoch % epochs_between(self.epochs) == 0 or epoch == self.epochs:
             self._evaluate(epoch)
-        return self.kept.since >= LoopSettings.patience
+        return self.best.since >= LoopSettings.patience
 
     def restore(self) -> None:
         """Load the selected weights into the network."""
-        self.net.load_state_dict(self.kept.chosen(self._contributions))
+        self.net.load_state_dict(self.best.chosen(self._contributions))
 
     def _evaluate(self, epoch: int) -> None:
-        if self.kept.improved(
+        if self.best.improved(
             retrieval_score(Embedded(self._points(), mask=self.rows.mask), self.readout), epoch=epoch
         ):
-            self.kept.weights = {name: value.clone() for name, value in self.net.state_dict().items()}
+            self.best.weights = {name: value.clone() for name, value in self.net.state_dict().items()}
 
     def _contributions(self, weights: Weights) -> Tensor:
         self.net.load_state_dict(weights)

@@ -18,7 +18,7 @@ class Views:
         arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view; a
             row that is NaN throughout a view is missing there.
 
-    Cross-validation splits the rows of `Views`; it would split a plain list of k arrays by views.
+    Cross-validation splits `Views` by rows. It would split a plain list of k arrays by views.
 
     Attributes:
         arrays: k arrays of float64, or None.
@@ -100,10 +100,10 @@ class Views:
 
     def _from_validated(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
         """Return views with these arrays, which are already validated."""
-        part = object.__new__(Views)
-        part.arrays, part.names, part.features, part.index = arrays, names, features, index
-        part.shape = (next(len(array) for array in arrays if array is not None),)
-        return part
+        views = object.__new__(Views)
+        views.arrays, views.names, views.features, views.index = arrays, names, features, index
+        views.shape = (next(len(array) for array in arrays if array is not None),)
+        return views
 
 
 def as_views(X: Any) -> Views:
