@@ -66,8 +66,8 @@ class SumCost(Cost):
         return all(cost.linear for _, cost in self.terms)
 
     @property
-    def takes_means(self) -> bool:
-        return all(cost.takes_means for _, cost in self.terms)
+    def uses_imputed_points(self) -> bool:
+        return all(cost.uses_imputed_points for _, cost in self.terms)
 
     @property
     def joint(self) -> bool:
@@ -147,8 +147,8 @@ class RestrictedCost(Cost):
         return self.cost.linear
 
     @property
-    def takes_means(self) -> bool:
-        return self.cost.takes_means
+    def uses_imputed_points(self) -> bool:
+        return self.cost.uses_imputed_points
 
     @property
     def joint(self) -> bool:

@@ -208,7 +208,7 @@ class TensorCoupling(Coupling):
         yield slice(0, self.tensor.shape[1]), self.tensor
 
 
-def sum_onto(tensor: Tensor, kept: Sequence[int]) -> Tensor:
-    """Return the marginal of (b, n_1, …, n_k) on the kept views."""
-    summed = [l + 1 for l in range(tensor.ndim - 1) if l not in kept]
+def sum_onto(tensor: Tensor, views: Sequence[int]) -> Tensor:
+    """Return the marginal of (b, n_1, …, n_k) on some views: the sum over all others."""
+    summed = [l + 1 for l in range(tensor.ndim - 1) if l not in views]
     return tensor.sum(summed) if summed else tensor

@@ -33,7 +33,7 @@ def pull_from_rows(
     features_b = features(second)
     _, second_moves = two_groups(points if moves is None else moves, sizes)
     change_b = None if moves is None else features_change(second, second_moves)
-    # Transposed (b, d, β): this matrix product is up to 1.4 times faster than its transpose.
+    # Transposed (b, d, β): this matrix product is up to 1.4 times as fast as its transpose.
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None

@@ -105,7 +105,7 @@ class PairwiseCost(Cost):
         return all(isinstance(ground, str) and ground in SLOPES for ground in grounds)
 
     @property
-    def takes_means(self) -> bool:
+    def uses_imputed_points(self) -> bool:
         return self.linear and self.neutral is None
 
     def slope(self, k: int) -> float | None:

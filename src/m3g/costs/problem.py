@@ -149,11 +149,11 @@ class Cost(ABC):
         return False
 
     @property
-    def takes_means(self) -> bool:
-        """Whether the cost uses the mean of an object's present views for its missing points, without a mask.
+    def uses_imputed_points(self) -> bool:
+        """Whether the cost treats points that a loss has imputed like all others.
 
-        Losses impute missing points by this mean. If False, they also pass the mask, so that the cost can use a neutral
-        value instead.
+        Losses replace a missing point by the mean of the present views of its object. If this property is False, they
+        also pass the mask, so that the cost can use a neutral value instead.
         """
         return self.linear
 
@@ -180,7 +180,7 @@ class Cost(ABC):
 
         Args:
             views: (..., k, n, d); the entries of `view` itself are not read.
-            view: the number of the view to search in.
+            view: index of the view to search in.
             mask: bool (..., k, n), False for missing points, whose values are not read.
 
         Raises:

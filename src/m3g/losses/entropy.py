@@ -17,7 +17,8 @@ class Entropy:
     Args:
         epsilon, final_epsilon: first and last value, in units of the cost. Without a last value, epsilon is constant.
         temperature, final_temperature: the same values divided by `Cost.slope(k)`. Set either epsilon or temperature;
-            the default is a temperature of 0.1, or an epsilon of 0.05 if the cost has no slope.
+            the default is a temperature of 0.1, or an epsilon of 0.05 if the cost has no slope or only `final_epsilon`
+            is given.
 
     Example:
         >>> from m3g.costs import CircularVariance
@@ -44,7 +45,7 @@ class Entropy:
         unit, other = ("epsilon", "temperature") if self.in_epsilon else ("temperature", "epsilon")
         start, end = (epsilon, final_epsilon) if self.in_epsilon else (temperature, final_temperature)
         if (final_temperature if self.in_epsilon else final_epsilon) is not None:
-            raise ValueError(f"final_{other} must be None if {unit} is given, use final_{unit}.")
+            raise ValueError(f"final_{other} must be None if {unit} is given: use final_{unit}.")
         assert start is not None
         if end is not None:
             end = _checks.positive(f"final_{unit}", end)

@@ -13,7 +13,7 @@ from m3g.losses.temperature import Temperature, check_temperature
 
 @outside_autocast
 def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tensor:
-    r"""InfoNCE loss of two views (Eq. 1 of the paper): cross-entropy of the true pair among the pairs of each point.
+    r"""InfoNCE loss of two views (Eq. 1 of the paper): cross-entropy of the pair (i, i) among the pairs (i, j).
 
     .. math::
         -\frac1n \sum_i \log \frac{e^{\langle a_i, b_i \rangle / t}}{\sum_j e^{\langle a_i, b_j \rangle / t}}

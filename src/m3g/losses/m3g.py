@@ -60,13 +60,14 @@ def matching_gap(
         \mathrm{M3G}(X) = h(J, C) - \min_P h(P, C), \qquad
         h(P, C) = \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    :math:`J` matches row i of every view with row i of every other view; the minimum is over all couplings :math:`P` of
-    the k views. The gap is non-negative, and zero only if the true matching is optimal. Its gradient with respect to
-    the cost is :math:`J - P^\star` (Proposition 3.2), so the iterations of the solver are not differentiated.
+    :math:`C` contains the costs of all :math:`n^k` tuples. :math:`J` matches row i of every view with row i of every
+    other view. The minimum is over all couplings :math:`P` of the k views. The gap is non-negative, and zero only if
+    the true matching is optimal. Its gradient with respect to the cost is :math:`J - P^\star` (Proposition 3.2 of the
+    paper), so the iterations of the solver are not differentiated.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon: weight of the entropy in units of the cost, > 0 (0 with solver="linear-program").
+        epsilon: weight of the entropy in units of the cost, > 0 (must be 0 with solver="linear-program").
         temperature: the same weight in units of InfoNCE: epsilon k² / (2 (k - 1)) for "cv", in general
             epsilon / `Cost.slope(k)`. Set at most one of the two; the default is a temperature of 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
@@ -74,8 +75,9 @@ def matching_gap(
             (..., d).
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: error of the marginals at which the solver stops.
-        mask: bool (k, n), False for missing points. A missing point is replaced by the mean of the present views of its
-            object, which receives no gradient. A `PairwiseCost` with a neutral cost uses that cost instead.
+        mask: bool (k, n) or (..., k, n), False for missing points. A missing point is replaced by the mean of the
+            present views of its object, which receives no gradient. A `PairwiseCost` with a neutral cost uses that cost
+            instead.
         normalize: scale every vector to unit length first.
 
     Returns:
@@ -267,7 +269,8 @@ class M3GLoss(ViewLoss):
                 solver = Sharded(solver, min_flops=0.0) if self.shard else Sharded(solver)
         unit = self.normalize and mask is None
         epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
-        cost_mask = None if self.cost.takes_means else mask  # otherwise the cost uses its neutral value
+        # Other costs may use a neutral value for missing points instead.
+        cost_mask = None if self.cost.uses_imputed_points else mask
         gap, solution = solved_gap(
             points, cost_mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
         )

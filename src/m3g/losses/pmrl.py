@@ -32,10 +32,10 @@ def pmrl(
         -\frac1n \sum_i \log \frac{e^{s_{i1} / t}}{\sum_l e^{s_{il} / t}}
         - \frac\lambda n \sum_i \log \frac{e^{\langle u_i, u_i \rangle / t'}}{\sum_j e^{\langle u_i, u_j \rangle / t'}}
 
-    The sign of :math:`u_i` is chosen so that its inner product with the object's first view is positive. (The mean of
-    the views does not determine the sign: it is orthogonal to :math:`u_i` for two views at an obtuse angle.) The
-    gradient of :math:`u_i` is unbounded where the two largest singular values coincide, so in the gradient the
-    difference of their squares is clamped to at least 1e-3.
+    The sign of :math:`u_i` is chosen so that its inner product with the object's first present view is not negative.
+    (The mean of the views does not determine the sign: it is orthogonal to :math:`u_i` for two views at an obtuse
+    angle.) The gradient of :math:`u_i` is unbounded where the two largest singular values coincide. In the gradient,
+    the difference of their squares is therefore clamped to at least 1e-3.
 
     Args:
         views: (k, n, d) or k tensors (n, d).

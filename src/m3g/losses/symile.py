@@ -29,12 +29,13 @@ def symile(
 ) -> Tensor:
     r"""Symile loss: for each view as anchor, cross-entropy of the true tuple among tuples with the same anchor point.
 
-    The score of a tuple is :math:`s(x_1, \dots, x_k) = \sum_c \prod_l x_l[c]` (c over features). The loss is the mean
-    over anchors l and points i of
+    The score of a tuple of points :math:`x_1, \dots, x_k` is :math:`s = \sum_c \prod_l x_l[c]`, where c are the
+    features. The loss is the mean over anchor views l and objects i of
 
-    .. math:: -\log \frac{e^{s(i, \dots, i) / t}}{e^{s(i, \dots, i) / t} + \sum_{\rm negatives} e^{s / t}}
+    .. math:: -\log \frac{e^{s_i / t}}{e^{s_i / t} + \sum_{\rm negatives} e^{s / t}}
 
-    where the negatives are tuples of point i of view l and other points of the other views, and t is the temperature.
+    where :math:`s_i` is the score of the true tuple of object i, t is the temperature, and the negatives are other
+    tuples that contain point i of view l.
 
     Args:
         views: (k, n, d) or k tensors (n, d).

@@ -58,9 +58,9 @@ def vicreg(
     weight = present_points(views, mask).unsqueeze(-1).to(views.dtype)
 
     num_views = weight.sum(0)  # (n, 1)
-    spread = (views - views.sum(0) / num_views).square() * weight
+    squared_deviations = (views - views.sum(0) / num_views).square() * weight
     num_pairs = (num_views * (num_views - 1) / 2).sum()
-    invariance_term = (num_views * spread.sum(0)).sum() / (num_pairs * d)
+    invariance_term = (num_views * squared_deviations.sum(0)).sum() / (num_pairs * d)
 
     num_points = weight.sum(1)  # (k, 1)
     enough = num_points.squeeze(-1) >= 2

@@ -110,8 +110,9 @@ class EstimatedWarning(UserWarning):
 class Auto(Solver):
     """Automatic choice of a solver: `Factored` for costs that are sums over pairs of views, `Dense` for other costs.
 
-    If the chosen solver exceeds the memory limit or `max_flops`, named costs and their sums are solved by `Sampled`,
-    with an `EstimatedWarning`. A pairwise cost without a term for some pair of views is always solved exactly.
+    If the chosen solver exceeds the memory limit or `max_flops`, or if epsilon is too small for it, named costs and
+    their sums are solved by `Sampled`, with an `EstimatedWarning`. A pairwise cost without a term for some pair of
+    views is always solved exactly.
 
     Args:
         seed, generator: those of `Sampled`, if it is used.
@@ -161,8 +162,9 @@ class Auto(Solver):
         # The same line and the same text for every problem of this shape, so that Python's default filter shows the
         # warning once.
         warnings.warn(
-            f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget: solver='auto' estimates "
-            "the solution by sampling, see Solution.standard_error; solver='sampled' does so without this warning.",
+            f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget or the range of float64: "
+            "solver='auto' estimates the solution by sampling, see Solution.standard_error; solver='sampled' does so "
+            "without this warning.",
             EstimatedWarning,
             stacklevel=2,
         )

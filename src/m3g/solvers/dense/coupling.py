@@ -14,7 +14,7 @@ from m3g.solvers.shared.couplings import summed_gradients
 
 
 class KernelCoupling(Coupling):
-    """P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
+    """Coupling P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
 
     K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: `rows` replaces
     a K that is in memory by P.

@@ -34,7 +34,7 @@ LOG2_E = math.log2(math.e)
 
 
 class Kernel:
-    """K = exp(⊕base - C / eps), with P = K ∘ ⊗ exp(log scaling - base).
+    """Kernel K = exp(⊕base - C / eps), with P = K ∘ ⊗ exp(log scaling - base).
 
     Attributes:
         base: (b, N), log scalings absorbed in K, in float64 if the device supports it.

@@ -78,7 +78,7 @@ class Factored(Solver):
     without a tensor of n^k entries.
 
     Args:
-        newton: whether to take Newton steps instead of Sinkhorn updates only. None means True, unless some pairs of
+        newton: whether to take Newton steps; False takes Sinkhorn updates only. None means True, unless some pairs of
             views have no cost and there are more than 2048 points in total.
         max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
         check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1

@@ -136,6 +136,6 @@ class WeightedGraph:
         moves = (directions.get(edge, torch.zeros_like(kernel)) for edge, kernel in self.kernels.items())
         return dict(zip(self.kernels, self.derivative(tuple(moves))))
 
-    def _contraction(self, kept: tuple[int, ...]) -> Any:
+    def _contraction(self, views: tuple[int, ...]) -> Any:
         num_batch = next(iter(self.kernels.values())).shape[0]
-        return expression(tuple(self.kernels), self.sizes, num_batch, kept)
+        return expression(tuple(self.kernels), self.sizes, num_batch, views)

@@ -79,7 +79,7 @@ class _TrueMatching(Coupling):
         return (total * weighted.unsqueeze(-1)).repeat(1, k, 1)
 
     def rows(self) -> list[tuple[slice, Tensor]]:
-        raise NotImplementedError("the true matching is never built in full here")
+        raise NotImplementedError("the true matching is not available as a full tensor")
 
 
 def sampling_error(

@@ -76,10 +76,11 @@ class DenseCoupling(Coupling):
     def pair(self, l: int, m: int) -> Tensor:
         return self._sum((l, m))
 
-    def _sum(self, kept: tuple[int, ...]) -> Tensor:
-        summed = [a + 1 for a in range(self.cost.ndim - 1) if a not in kept]
-        parts = [slab.sum(summed) if summed else slab for _, slab in self.rows()]
-        return torch.cat(parts, 1) if kept[0] == 0 else torch.stack(parts).sum(0)
+    def _sum(self, views: tuple[int, ...]) -> Tensor:
+        """Return the marginal on some views: the sum over all others."""
+        summed = [l + 1 for l in range(self.cost.ndim - 1) if l not in views]
+        slab_sums = [slab.sum(summed) if summed else slab for _, slab in self.rows()]
+        return torch.cat(slab_sums, 1) if views[0] == 0 else torch.stack(slab_sums).sum(0)
 
 
 @dataclass
