@@ -104,7 +104,7 @@ def test_invalid_weights_are_named():
     for wrong, message in [
         ([0.0, 0.0], "weights must have a positive sum, got only zeros in view 0"),
         ([-0.1, 1.1], "weights must be finite numbers of at least 0, got -0.1 in view 0"),
-        ([1e-200, 1.0], "weights must be 0 or at least 1e-100 of their sum, got 1e-200 in view 0"),
+        ([1e-200, 1.0], "weights must be 0 or at least 1e-100 times their sum, got 1e-200 in view 0"),
     ]:
         with pytest.raises(ValueError, match=message):
             m3g.solve(cost, epsilon=0.1, weights=[torch.tensor(wrong, dtype=torch.float64)] * 2)

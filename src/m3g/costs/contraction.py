@@ -25,7 +25,7 @@ PARALLEL = 2**18
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
     """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l).
 
-    `views` are the indices of its j views, which are the keys of the result.
+    `views` are the indices of its j views, whose pairs are the keys of the result.
     """
     pairs = scaled_first(first_pairs(tensor, scalings[1:], views), scalings[0])
     if len(views) > 2:

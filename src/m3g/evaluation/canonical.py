@@ -60,7 +60,7 @@ def canonical(
     """Return directions (d_l, size) of k centred views with maximal sum of correlations (MCCA).
 
     These are the eigenvectors w of C w = v D w with the largest eigenvalues v, where C contains the covariances of all
-    pairs of views, and D those within each view plus `ridge` times their mean variance.
+    pairs of views, and D those within each view, with `ridge` times their mean variance added to the diagonal.
 
     Args:
         train: k tensors (n, d_l), zero where a row lacks the view.

@@ -14,9 +14,9 @@ from m3g.evaluation.canonical import Basis, canonical, principal_basis
 from m3g.evaluation.retrieval import truth_ranks
 
 RIDGES = (0.01, 0.1, 1.0, 10.0)
-TOTAL_RANK = 1200  # principal directions of all views together
+TOTAL_RANK = 1200  # maximum number of principal directions of all views together
 MOST_ROWS = 10_000
-MOST_PRODUCTS = 1e11  # multiplications for one Gram matrix
+MOST_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix
 FEW_ROWS = 500  # number of rows up to which every row is held out once
 
 

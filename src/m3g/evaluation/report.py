@@ -87,7 +87,7 @@ def evaluate(
         few_shot: add the paper's probes with 10, 50, 100 and 1000 labels per class, if every class has twice as many
             training rows.
         transfer: add probes trained on one view and tested on each view (`linear_views` and `linear_transfer`).
-        polymatching: add `polymatching_accuracy`, with batches of `matching_batch` points and epsilon
+        polymatching: add `polymatching_accuracy`, with batches of `matching_batch` objects and epsilon
             `matching_epsilon`.
         raw: the same train and test rows with the inputs as features, for reference.
         linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.

@@ -124,7 +124,7 @@ def loss_value(name: str, points: Tensor, setting: Setting) -> Tensor:
 
 
 def check_loss(name: str, space: str) -> None:
-    """Validate a loss: one of `PLANE_LOSSES` in the plane, and any loss without a teacher on the sphere."""
+    """Validate a loss: one of `PLANE_LOSSES` in the plane, and any loss that requires no teacher on the sphere."""
     if space == "plane":
         _checks.one_of("loss in the plane", name, PLANE_LOSSES)
     else:
@@ -177,7 +177,7 @@ def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
 
 
 def first_matched_step(moments: Sequence[Moment]) -> int | None:
-    """Return the step from which every object is matched correctly; None if some object is not at the end."""
+    """Return the step from which every object is matched correctly; None if one is not matched correctly at the end."""
     wrong = [moment.step for moment in moments if moment.matched < 1]
     if not wrong:
         return moments[0].step

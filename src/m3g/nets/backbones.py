@@ -29,7 +29,7 @@ class TransformersEncoder(nn.Module):
         model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash, a name on
             the hub or a local folder. With a slash, the columns of a table are preprocessed for the model: with its
             tokenizer, its image size and scaling, or its sample rate.
-        pretrained: load the weights of the model, too; only for a hub name or a local folder.
+        pretrained: whether to load the weights of the model; only for a hub name or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
         pool: `"cls"` is the first token, `"mean"` the mean of all tokens except padding. By default, it is the first
             token if the model has a class token (ViT), and the mean otherwise. Feature maps (n, c, h, w) are always

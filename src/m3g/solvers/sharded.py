@@ -22,8 +22,8 @@ DISTRIBUTABLE = ("factored", "dense", "sampled")
 class Sharded(Solver):
     """Wrapper that distributes the large solves of another solver over all processes of the default group.
 
-    All processes must call `solve` with the same problem, and all obtain the same solution. Each of R processes
-    computes the tuples of its rows of the leading view, n^k / R of n^k, or its part of the samples. If one process
+    All processes must call `solve` with the same problem, and all obtain the same solution. Each of p processes
+    computes the tuples of its rows of the leading view, n^k / p of n^k, or its part of the samples. If one process
     raises, all do. A solver with `fixed_steps` is not distributed, because a distributed solve reads its error.
 
     Args:

@@ -23,7 +23,8 @@ from m3g.solvers.shared.processes import read
 MAX_STEP = 8.0
 # Maximum difference between the log scalings and those absorbed in the tables.
 MAX_LOG_CHANGE = 20.0
-# Fraction of half the maximum marginal error above which one view is scaled to its weights instead of a Newton step.
+# If the marginal error, which is at most 2 k · mass, exceeds COARSE · k · mass, one view is scaled to its weights
+# instead of a Newton step.
 COARSE = 0.4
 # An ascent ends after this many evaluations that do not decrease the error, if the error is below this multiple of the
 # rounding error.

@@ -64,7 +64,7 @@ def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device
     tiny = weight[(weight > 0) & (weight < SMALLEST_WEIGHT * total)]
     if tiny.numel():
         raise ValueError(
-            f"weights must be 0 or at least {SMALLEST_WEIGHT:g} of their sum, got {float(tiny[0])} in view {l}."
+            f"weights must be 0 or at least {SMALLEST_WEIGHT:g} times their sum, got {float(tiny[0])} in view {l}."
         )
     return weight
 
