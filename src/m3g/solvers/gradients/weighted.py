@@ -23,40 +23,40 @@ class WeightedComplete:
     """Pair marginals of P ∘ D if every pair of views has a kernel, by matrix products (factored/contraction.py)."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):
-        self.contraction = c = CompleteContraction(kernels, sizes, whole=True)
+        contraction = CompleteContraction(kernels, sizes, whole=True)
+        self.contraction = contraction
         self.kernels, self.sizes = kernels, list(sizes)
-        if c.between is not None:
-            self.between = c.between
-            self.joint = torch.bmm(c.left, c.right.transpose(1, 2))
-            self.pull_left = torch.bmm(self.between, c.right)
-            self.pull_right = torch.bmm(self.between.transpose(1, 2), c.left)
+        if contraction.between is not None:
+            self.between = contraction.between
+            self.joint = torch.bmm(contraction.left, contraction.right.transpose(1, 2))
+            self.pull_left = torch.bmm(self.between, contraction.right)
+            self.pull_right = torch.bmm(self.between.transpose(1, 2), contraction.left)
 
     def pairs(self) -> dict[Edge, Tensor]:
         """Return the pair marginals of P, which is P ∘ 1."""
         return self({(0, 1): torch.ones_like(self.kernels[0, 1])})
 
     def __call__(self, directions: dict[Edge, Tensor]) -> dict[Edge, Tensor]:
-        c = self.contraction
-        if c.pivot is None:
+        contraction, pivot = self.contraction, self.contraction.pivot
+        if pivot is None:
             return {(0, 1): self.kernels[0, 1] * directions[0, 1]}
-        a, b = c.group_a, c.group_b
-        d_left = self._group_derivative(a, directions, c.left)
-        d_right = self._group_derivative(b, directions, c.right)
+        left, right = contraction.left, contraction.right
+        a, b = contraction.group_a, contraction.group_b
+        d_left = self._group_derivative(a, directions, left)
+        d_right = self._group_derivative(b, directions, right)
         across = self._sum(directions, [(l, m) for l in a for m in b], a + b)
         d_between = None if across is None else across.reshape_as(self.between) * self.between
         # Product rule, with d_x the derivative of x. None is the derivative of a constant, whose products are skipped.
         d_joint = _add(
             _times(
-                _add(_product("zac,zbc->zab", d_left, c.right), _product("zac,zbc->zab", c.left, d_right)), self.between
+                _add(_product("zac,zbc->zab", d_left, right), _product("zac,zbc->zab", left, d_right)), self.between
             ),
             _times(d_between, self.joint),
         )
-        d_pull_left = _add(
-            _product("zab,zbc->zac", d_between, c.right), _product("zab,zbc->zac", self.between, d_right)
-        )
-        d_pull_right = _add(_product("zab,zac->zbc", d_between, c.left), _product("zab,zac->zbc", self.between, d_left))
-        d_joint_a = _add(_times(d_left, self.pull_left), _times(d_pull_left, c.left))
-        d_joint_b = _add(_times(d_right, self.pull_right), _times(d_pull_right, c.right))
+        d_pull_left = _add(_product("zab,zbc->zac", d_between, right), _product("zab,zbc->zac", self.between, d_right))
+        d_pull_right = _add(_product("zab,zac->zbc", d_between, left), _product("zab,zac->zbc", self.between, d_left))
+        d_joint_a = _add(_times(d_left, self.pull_left), _times(d_pull_left, left))
+        d_joint_b = _add(_times(d_right, self.pull_right), _times(d_pull_right, right))
         assert d_joint is not None, "some direction is given"
         assert d_joint_a is not None
         assert d_joint_b is not None
@@ -65,7 +65,7 @@ class WeightedComplete:
             shaped = with_pivot.unflatten(1, [self.sizes[l] for l in group])
             for i, l in enumerate(group):
                 rest = [j + 1 for j in range(len(group)) if j != i]
-                pairs[l, c.pivot] = shaped.sum(rest) if rest else shaped
+                pairs[l, pivot] = shaped.sum(rest) if rest else shaped
         return {(l, m) if l < m else (m, l): pair if l < m else pair.transpose(1, 2) for (l, m), pair in pairs.items()}
 
     def _group_derivative(self, group: list[int], directions: dict[Edge, Tensor], kernel: Tensor) -> Tensor | None:

@@ -210,8 +210,9 @@ class Shard:
         for (l, m), pair in partial.items():
             pad = [*(padding if m == self.lead else none), *(padding if l == self.lead else none)]
             full.append(torch.nn.functional.pad(pair, pad))
-        flat = self.processes.reduced(torch.cat([each.flatten() for each in full]))
-        vector, *pairs = (part.view(each.shape) for part, each in zip(flat.split([x.numel() for x in full]), full))
+        flat = self.processes.reduced(torch.cat([tensor.flatten() for tensor in full]))
+        parts = flat.split([tensor.numel() for tensor in full])
+        vector, *pairs = (part.view(tensor.shape) for part, tensor in zip(parts, full))
         return vector, dict(zip(partial, pairs))
 
     def hessian(self, partial: dict[Edge, Tensor], marginals: Tensor) -> Callable[[Tensor], Tensor]:
