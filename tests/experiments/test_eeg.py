@@ -19,4 +19,5 @@ def test_eeg_runs_and_is_collected(sets, tmp_path, monkeypatch):
     assert "m3g, n = 16" in text
     assert re.search(r"\| m3g, n = 16 +\| 36.6 +\| 49.2 +\| 56.1 +\| 1.23 +\|", text)
     assert colours(tmp_path / "sleep.png") >= 2
+    assert colours(tmp_path / "sleep_steps.png") >= 2
     assert colours(tmp_path / "raw.png") >= 2
