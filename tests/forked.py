@@ -1,4 +1,4 @@
-"""The command `m3g` in separate processes that do not import the libraries again.
+"""The command `m3g`, or a function, in separate processes that do not import the libraries again.
 
 Importing torch and Lightning takes longer than most tests. Here, Python's fork server imports them once, and every
 process is a copy of it. Several processes are started by the agent of torchrun, which ends all when one fails.
@@ -9,9 +9,14 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional  # imported before a group exists: its default arguments would keep it alive
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -63,6 +68,37 @@ def torchrun(words, folders, logs, *, killed=None):
         for number, handler in handlers.items():
             signal.signal(number, handler)
     return code, "".join(path.read_text() for path in sorted(logs.rglob("*.log")))
+
+
+def in_group(function, world, folder, *, seconds=240):
+    """Return what `function()`, a function of a module, returns in each process of a gloo group."""
+    processes = [FORK_SERVER.Process(target=_member, args=(function, rank, world, folder)) for rank in range(world)]
+    for process in processes:
+        process.start()
+    end = time.monotonic() + seconds
+    try:
+        for process in processes:
+            process.join(max(0.0, end - time.monotonic()))
+    finally:
+        for process in processes:
+            process.kill()
+    errors = [(folder / f"errors{rank}").read_text() for rank in range(world)]
+    assert [process.exitcode for process in processes] == [0] * world, "\n".join(errors)
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(world)]
+
+
+def _member(function, rank, world, folder):
+    with open(folder / f"errors{rank}", "wb") as file:
+        os.dup2(file.fileno(), 2)
+    torch.set_num_threads(1)
+    options = {"rank": rank, "world_size": world, "timeout": timedelta(seconds=100)}
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'meeting'}", **options)
+    try:
+        torch.save(function(), folder / f"rank{rank}.pt")
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+    assert not group_threads()
 
 
 def peak(words, folder, logs):

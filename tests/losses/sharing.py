@@ -1,11 +1,7 @@
-"""One of several processes whose losses share a solve: value, gradient, and the failure of one process.
-
-python sharing.py WORLD RANK MEETING_FILE RESULT_FILE
-"""
+"""Losses whose solves several processes share: value, gradient, and the failure of one process."""
 
 from __future__ import annotations
 
-import sys
 from unittest import mock
 
 import torch
@@ -90,7 +86,3 @@ def raised(loss, views):
         return loss(views)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-
-
-if __name__ == "__main__":
-    sharing.join(*sys.argv[1:], compute)

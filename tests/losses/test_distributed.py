@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
+import forked
 import m3g
 from losses import two_processes as two
 
@@ -19,24 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:mcca requires batches")  # which
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """Return the results of both processes."""
-    folder = tmp_path_factory.mktemp("gather")
-    results = [folder / f"rank{rank}.pt" for rank in range(two.WORLD)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, two.__file__, str(rank), str(folder / "meeting"), str(result)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, result in enumerate(results)
-    ]
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
-    return [torch.load(result) for result in results]
+    return forked.in_group(two.compute, two.WORLD, tmp_path_factory.mktemp("gather"))
 
 
 def close(ours, expected):

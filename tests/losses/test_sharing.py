@@ -3,16 +3,16 @@
 import pytest
 import torch
 
+import forked
 import m3g
 from losses import sharing
-from solvers.sharing import launch
 
 pytestmark = pytest.mark.filterwarnings("ignore::m3g.solvers.RangeWarning")
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request, tmp_path_factory):
-    return launch(sharing.__file__, request.param, tmp_path_factory.mktemp("sharing"))
+    return forked.in_group(sharing.compute, request.param, tmp_path_factory.mktemp("sharing"))
 
 
 @pytest.mark.parametrize("case", list(sharing.cases()), ids=str)

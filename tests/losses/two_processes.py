@@ -1,15 +1,9 @@
-"""One of two processes: every loss under DistributedDataParallel, results saved for the test to compare.
-
-python two_processes.py RANK MEETING_FILE RESULT_FILE
-"""
+"""Every loss under DistributedDataParallel; `compute` runs in each of two processes."""
 
 from __future__ import annotations
 
-import sys
-
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # imported before the group exists: its default arguments would keep it alive
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -17,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 import m3g
 from m3g import losses
 from m3g.nets import embed_in_chunks
-from threads import group_threads
 
 WORLD, K, N, D_IN, D = 2, 3, 5, 7, 6
 
@@ -144,9 +137,9 @@ def in_chunks(rank):
             yield (name, str(options), masked, taught, wrapped), (*found, len(reduced) / len(found[1]))
 
 
-def compute(rank):
+def compute():
     """Everything that the test compares."""
-    results = {}
+    rank, results = dist.get_rank(), {}
     for name, options, masked, taught in cases():
         for gather in (True, False):
             # Different seeds: with gather=True the processes must still agree on the shuffles.
@@ -158,18 +151,3 @@ def compute(rank):
     results["chunks"] = dict(in_chunks(rank))
     results["mask on one process"] = mask_on_one_process(rank)
     return results
-
-
-def main(rank, meeting, result):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=WORLD)
-    try:
-        torch.save(compute(rank), result)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-    assert not group_threads()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,29 +1,18 @@
-"""One of several processes that share solves; results are saved for the tests to compare.
-
-python sharing.py WORLD RANK MEETING_FILE RESULT_FILE
-"""
+"""Solves that several processes share; `compute` runs in each of them."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
-from datetime import timedelta
 from unittest import mock
 
 import torch
-import torch.distributed as dist
-import torch.distributed.nn.functional  # imported before the group exists: its default arguments would keep it alive
 
 import m3g
 from m3g.solvers.factored import contraction
 from m3g.solvers.factored import sharded as contracted
 from m3g.solvers.sharded import Sharded
 from m3g.solvers.shared import newton
-from threads import group_threads
 
-TIMEOUT = timedelta(seconds=100)
 SIZES = {2: 24, 3: 16, 4: 12, 5: 8}
 EXACT = ("factored", "newton", "dense", "slabs")
 LARGE = [(newton, "DIRECT_SIZE"), (contracted, "EXCHANGED_SIZE"), (contraction, "SLAB_BYTES")]
@@ -98,42 +87,3 @@ def solved(case, wrap):
 
 def compute():
     return {str(case): solved(case, lambda solver: Sharded(solver, min_flops=0)) for case in cases()}
-
-
-def launch(script, world, folder, *arguments, timeout=150):
-    """Run a script in several processes; return the results they saved."""
-    results = [folder / f"rank{rank}.pt" for rank in range(world)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, script, str(world), str(rank), str(folder / "meeting"), str(result), *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, result in enumerate(results)
-    ]
-    try:
-        errors = [process.communicate(timeout=timeout)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * world, "\n".join(errors)
-    return [torch.load(result) for result in results]
-
-
-def join(world, rank, meeting, result, compute):
-    """Save what `compute` returns in a process group."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{meeting}", rank=int(rank), world_size=int(world), timeout=TIMEOUT
-    )
-    try:
-        torch.save(compute(), result)
-        dist.barrier()
-    finally:
-        dist.destroy_process_group()
-    assert not group_threads()
-
-
-if __name__ == "__main__":
-    join(*sys.argv[1:], compute)

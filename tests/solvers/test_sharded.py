@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+import forked
 from solvers import sharing
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request, tmp_path_factory):
-    return sharing.launch(sharing.__file__, request.param, tmp_path_factory.mktemp("sharing"))
+    return forked.in_group(sharing.compute, request.param, tmp_path_factory.mktemp("sharing"))
 
 
 @pytest.mark.parametrize("case", list(sharing.cases()), ids=str)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import forked
 from m3g import losses
 from m3g.cli import main
 from m3g.experiments.mismatch.runs import detection
@@ -159,12 +156,7 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
 
 
 def test_two_processes_evaluate_like_one_with_the_full_batch(tmp_path):
-    command = [sys.executable, observing_process.__file__]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    files = [str(tmp_path / "meeting"), str(tmp_path / "odds")]
-    running = [subprocess.Popen([*command, str(rank), *files], env=environment) for rank in range(2)]
-    assert [process.wait(timeout=300) for process in running] == [0, 0]
     whole = observing_process.observed(slice(None))
     assert int((whole < 0).sum()) > 2
-    for rank in range(2):
-        torch.testing.assert_close(torch.load(f"{files[1]}{rank}"), whole, atol=1e-3, rtol=1e-3)
+    for found in forked.in_group(observing_process.compute, 2, tmp_path):
+        torch.testing.assert_close(found, whole, atol=1e-3, rtol=1e-3)
