@@ -1,6 +1,7 @@
 """Tests of the documentation: programs print the output shown, commands parse, links resolve."""
 
 import doctest
+import functools
 import importlib
 import inspect
 import json
@@ -58,6 +59,8 @@ def with_programs():
 @pytest.mark.parametrize("page", list(with_programs()))
 def test_programs_run_and_sessions_print_the_output_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # Without the compiler of the default backend, which takes a minute; tests/losses/test_compiled.py runs it.
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     names: dict = {"__name__": "__main__"}
     with fake_hub(monkeypatch, tmp_path / "hf") if page.name == "hub.md" else nullcontext():
         run_blocks(page, names)

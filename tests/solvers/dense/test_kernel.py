@@ -1,40 +1,12 @@
 """Peak memory of a dense solve and its gradient."""
 
-import weakref
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 import m3g
 import reference
 from m3g.costs import as_cost
-
-
-class LiveBytes(TorchDispatchMode):
-    """Peak bytes of the tensors allocated inside the context."""
-
-    def __init__(self):
-        super().__init__()
-        self.sizes, self.now, self.peak = {}, 0, 0
-
-    def _freed(self, key):
-        self.now -= self.sizes.pop(key)
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        given = {each.untyped_storage().data_ptr() for each in tree_flatten((args, kwargs))[0] if torch.is_tensor(each)}
-        for each in tree_flatten(out)[0]:
-            if torch.is_tensor(each):
-                storage = each.untyped_storage()
-                key = storage.data_ptr()
-                if key not in self.sizes and key not in given and storage.nbytes():
-                    self.sizes[key] = storage.nbytes()
-                    self.now += storage.nbytes()
-                    self.peak = max(self.peak, self.now)
-                    weakref.finalize(storage, self._freed, key)
-        return out
+from solvers.memory import LiveBytes
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 0.05, 0.02])

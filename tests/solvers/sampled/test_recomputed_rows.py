@@ -1,11 +1,7 @@
 """Tables beyond the memory limit are recomputed in chunks: equal results, bounded memory."""
 
-import weakref
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import m3g
 from m3g.solvers.sampled import ascent as list_ascent
@@ -13,37 +9,10 @@ from m3g.solvers.sampled import recomputed_rows as tables
 from m3g.solvers.sampled import rounds as sampled
 from m3g.solvers.sampled.draws import GeneratorDraws
 from m3g.solvers.sampled.recomputed_rows import Rows
+from solvers.memory import LiveBytes
 from solvers.noisy import gap_and_gradient, noisy_views
 
 COSTS = {"cv": m3g.CircularVariance(), "csd": m3g.CircularStd(), "pairs": m3g.PairwiseCost("sqeuclidean")}
-
-
-class LiveBytes(TorchDispatchMode):
-    """Count the bytes of all tensors allocated inside the context that are still alive.
-
-    `peak` is the most there were at a time, `largest` the most of a single one.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.now = self.peak = self.largest = 0
-        self.known = weakref.WeakSet()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        out = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage not in self.known:
-                    self.known.add(storage)
-                    self.now += storage.nbytes()
-                    self.largest = max(self.largest, storage.nbytes())
-                    weakref.finalize(storage, self._gone, storage.nbytes())
-        self.peak = max(self.peak, self.now)
-        return out
-
-    def _gone(self, num_bytes):
-        self.now -= num_bytes
 
 
 def lower_limit(monkeypatch, limit):

@@ -14,7 +14,7 @@ from m3g.training.mismatch.entries import read_entries
 from m3g.training.settings.config import Config
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _one_thread():
     """The order of summation depends on the number of threads."""
     threads = torch.get_num_threads()
@@ -79,14 +79,20 @@ def test_resuming_from_any_checkpoint_gives_the_same_weights(tmp_path, monkeypat
             assert resumed.mismatch.read_bytes() == whole.mismatch.read_bytes()
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """A run of six epochs, in a folder with its settings."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    config = small(loop={"epochs": 6, "checkpoint_every": 3})
+    (folder / "settings.yaml").write_text(config.to_yaml())
+    return fit.train(config, folder / "whole")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("victim", "seconds"), [(1, 0.0), (20, 0.003), (30, 0.009)])
-def test_a_killed_run_is_resumed_by_the_command(tmp_path, victim, seconds):
-    config = small(loop={"epochs": 6, "checkpoint_every": 3})
-    whole = fit.train(config, tmp_path / "whole")
-    settings = tmp_path / "settings.yaml"
-    settings.write_text(config.to_yaml())
-    killed = tmp_path / "killed"
+def test_a_killed_run_is_resumed_by_the_command(tmp_path, uninterrupted, victim, seconds):
+    whole, killed = uninterrupted, tmp_path / "killed"
+    settings = whole.path.parent / "settings.yaml"
     command = ["train", "--config", settings, "--out", killed]
     code, output = forked.run(command, tmp_path, tmp_path, killed=(victim, seconds))
     assert code == -signal.SIGKILL, output
