@@ -53,7 +53,10 @@ def test_another_study_in_the_folder_is_an_error(two_views, capsys):
     words = ["tune", *two_views, "--loop.epochs", "1", "--trials", "1", "--out", "study"]
     assert main(words) == 0
     assert main([*words, "--seed", "3"]) == 2
-    assert "--out must be a new folder for other settings, metric or losses" in capsys.readouterr().err
+    assert (
+        "--out must be a new folder, or that of a study with the same settings, metric and losses"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ names = train_command.names
 
 def run(args: Namespace, name: str) -> None:
     from m3g import _checks
-    from m3g.training.tuning import options_of, tune, write_study
+    from m3g.training.tuning import train_arguments, tune, write_study
 
     _checks.extra("optuna", "tune")
     _checks.positive_int("workers", args.workers)
@@ -52,33 +52,33 @@ def run(args: Namespace, name: str) -> None:
         raise ValueError("m3g tune must be used without --resume, --dry-run and --print_config, got one of them.")
     config, _ = train_command.requested(args)
     options = {"trials": args.trials, "metric": args.metric, "choices": args.losses, "trust": args.trust}
-    others = [
-        subprocess.Popen([sys.executable, "-m", "m3g", *args.words, "--workers", "1", "--worker", str(number)])
+    workers = [
+        subprocess.Popen([sys.executable, "-m", "m3g", *args.command_line, "--workers", "1", "--worker", str(number)])
         for number in range(1, args.workers)
     ]
     try:
         study = tune(config, args.out, worker=args.worker, **options)
     finally:
-        codes = [other.wait() for other in others]
+        codes = [worker.wait() for worker in workers]
     if any(codes):
         raise ValueError(f"workers must all finish, but {sum(map(bool, codes))} of {args.workers} failed.")
     if args.worker:
         return
     picture = write_study(study, args.out, args.metric)
     print(f"best      {study.best_value:.4f} on the validation split, trial {study.best_trial.number} of {args.trials}")
-    print(f"command   m3g train {shlex.join([*_train_words(args), *options_of(study.best_params)])}")
+    print(f"command   m3g train {shlex.join([*_shared_arguments(args), *train_arguments(study.best_params)])}")
     print(f"study     {args.out}/study.log\npicture   {picture}")
 
 
-def _train_words(args: Namespace) -> list[str]:
-    """Return the words of the command line that `m3g train` also accepts."""
-    rest, kept = list(args.words[1:]), []
+def _shared_arguments(args: Namespace) -> list[str]:
+    """Return the arguments of the command line that `m3g train` also accepts."""
+    rest, shared = list(args.command_line[1:]), []
     while rest:
-        word = rest.pop(0)
-        option, equals, _ = word.removeprefix("--").partition("=")
+        argument = rest.pop(0)
+        option, equals, _ = argument.removeprefix("--").partition("=")
         values = []
         while not equals and rest and not rest[0].startswith("--"):
             values.append(rest.pop(0))
-        if not word.startswith("--") or option not in OPTIONS:
-            kept += [word, *values]
-    return kept
+        if not argument.startswith("--") or option not in OPTIONS:
+            shared += [argument, *values]
+    return shared

@@ -33,13 +33,14 @@ if TYPE_CHECKING:  # an optional dependency
     from optuna.trial import FrozenTrial
 
 METRICS = {"retrieval": "recall_at_1", "linear": "linear_mean", "knn": "knn_mean"}
+# Search space: the values of a categorical parameter, or the lower and upper limit of a continuous one.
 WIDTHS = (64, 128, 256, 512)
 TEMPERATURES = (0.02, 1.0)
 LEARNING_RATES = (2e-4, 2e-2)
 
 
 class Report(Probe):
-    """Report the metric of every evaluation to a trial, which may be pruned."""
+    """Callback that reports the metric of every evaluation to a trial, and ends the trial if the pruner rejects it."""
 
     def __init__(self, folder: Path, *, every: int, trial: Trial, metric: str) -> None:
         super().__init__(folder, every=every)
@@ -59,21 +60,22 @@ class Report(Probe):
 def suggest(trial: Trial, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
     """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
-    A temperature, learning rate or width that differs from the default is kept.
+    The loss is one of `choices`. The width is suggested only if all views are numeric and have default encoders. A
+    temperature or width that is set, and a learning rate that differs from the default, are not changed.
     """
-    drawn = copy.deepcopy(config)
+    suggested = copy.deepcopy(config)
     if len(choices) > 1:
-        drawn.loss = trial.suggest_categorical("loss", list(choices))
-    parameters = inspect.signature(type(losses.build(drawn.loss))).parameters
-    if "temperature" in parameters and not {"temperature", "epsilon"} & set(drawn.loss_options):
-        drawn.loss_options["temperature"] = trial.suggest_float("temperature", *TEMPERATURES, log=True)
+        suggested.loss = trial.suggest_categorical("loss", list(choices))
+    parameters = inspect.signature(type(losses.build(suggested.loss))).parameters
+    if "temperature" in parameters and not {"temperature", "epsilon"} & set(suggested.loss_options):
+        suggested.loss_options["temperature"] = trial.suggest_float("temperature", *TEMPERATURES, log=True)
     if config.optim.learning_rate == Config().optim.learning_rate:
-        drawn.optim.learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATES, log=True)
-    plain = config.encoder in (None, "mlp", "residual") and set(kinds(data)) <= {"vector", "table"} and not config.view
-    if plain and "width" not in config.encoder_options:
-        drawn.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
-    check(drawn)
-    return drawn
+        suggested.optim.learning_rate = trial.suggest_float("learning_rate", *LEARNING_RATES, log=True)
+    default_encoders = config.encoder in (None, "mlp", "residual") and not config.view
+    if default_encoders and set(kinds(data)) <= {"vector", "table"} and "width" not in config.encoder_options:
+        suggested.encoder_options["width"] = trial.suggest_categorical("width", list(WIDTHS))
+    check(suggested)
+    return suggested
 
 
 def tune(
@@ -116,18 +118,18 @@ def tune(
 
     def objective(trial: Trial) -> float:
         settings = suggest(trial, config, data, choices or (config.loss,))
-        place = folder / f"trial-{trial.number}"
-        shutil.rmtree(place, ignore_errors=True)
-        report = Report(place, every=every, trial=trial, metric=measure)
+        run = folder / f"trial-{trial.number}"
+        shutil.rmtree(run, ignore_errors=True)
+        report = Report(run, every=every, trial=trial, metric=measure)
         try:
-            with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
-                train(settings, place, data=data, trust=trust, callbacks=[report])
+            with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+                train(settings, run, data=data, trust=trust, callbacks=[report])
         except ValueError as error:
             if not str(error).startswith("training stopped"):
                 raise
             raise optuna.TrialPruned(str(error)) from error  # it diverged
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(run, ignore_errors=True)
         assert report.value is not None
         return report.value
 
@@ -144,8 +146,8 @@ def _open(optuna: ModuleType, folder: Path, config: Config, metric: str, choices
     before = study.user_attrs.get("request")
     if before is not None and json.loads(before) != request:
         raise ValueError(
-            f"--out must be a new folder for other settings, metric or losses, but {folder} contains a study of "
-            "different ones: choose another name."
+            f"--out must be a new folder, or that of a study with the same settings, metric and losses, but the study "
+            f"in {folder} has others: choose another name."
         )
     if before is None:
         study.set_user_attr("request", json.dumps(request))
@@ -161,11 +163,11 @@ def _show(study: Study, trial: FrozenTrial) -> None:
     print(f"trial {trial.number}  {value}  {settings}", flush=True)
 
 
-def options_of(params: Mapping[str, object]) -> list[str]:
-    """Return the words of `m3g train` for the parameters of a trial.
+def train_arguments(params: Mapping[str, object]) -> list[str]:
+    """Return the arguments of `m3g train` for the parameters of a trial.
 
     Example:
-        >>> options_of({"temperature": 0.123456, "width": 64})
+        >>> train_arguments({"temperature": 0.123456, "width": 64})
         ['--loss_options.temperature', '0.1235', '--encoder_options.width', '64']
     """
     names = {
@@ -174,7 +176,7 @@ def options_of(params: Mapping[str, object]) -> list[str]:
         "learning_rate": "optim.learning_rate",
         "width": "encoder_options.width",
     }
-    return [word for name, value in params.items() for word in (f"--{names[name]}", _short(value))]
+    return [argument for name, value in params.items() for argument in (f"--{names[name]}", _short(value))]
 
 
 def _short(value: object) -> str:
@@ -182,7 +184,10 @@ def _short(value: object) -> str:
 
 
 def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Path:
-    """Write `trials.csv` and `study.png`: the values in order, and against every parameter."""
+    """Write the trials to `trials.csv`, and plot their values by trial and by parameter in `study.png`.
+
+    Returns the path of the plot.
+    """
     plt = _checks.extra("matplotlib.pyplot", "train")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     names = list(dict.fromkeys(name for trial in done for name in trial.params))
@@ -202,9 +207,9 @@ def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Pa
     axes[0].legend()
     for axis, name in zip(axes[1:], names):
         pairs = [(trial.params[name], trial.value) for trial in complete if name in trial.params]
-        words = any(isinstance(part, str) for part, _ in pairs)
-        axis.plot([str(x) if words else x for x, _ in pairs], [y for _, y in pairs], "o")
-        axis.set(xlabel=name, **({} if words else {"xscale": "log"}))
+        categorical = any(isinstance(x, str) for x, _ in pairs)
+        axis.plot([str(x) if categorical else x for x, _ in pairs], [y for _, y in pairs], "o")
+        axis.set(xlabel=name, **({} if categorical else {"xscale": "log"}))
     path = Path(folder) / "study.png"
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -63,7 +63,7 @@ def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
 
 
 class KeepBest(Callback):
-    """Keep the weights with the best validation score, and stop after `patience` evaluations without a better one.
+    """Callback that keeps the weights with the best validation score and stops training early.
 
     The best weights, which may be those before the first step, are part of the checkpoint: a resumed run ends with the
     same network. If all encoders start at linear CCA, the weights are averaged with those of the start
@@ -77,7 +77,7 @@ class KeepBest(Callback):
     def __init__(self, *, every: int, patience: int) -> None:
         self.every, self.patience = every, patience
         self.kept, self.stopped = BestWeights(), False
-        self.epochs: int | None = None
+        self.epochs: int | None = None  # number of epochs of the run, to detect that it was extended
 
     def state_dict(self) -> dict[str, object]:
         return {"stopped": self.stopped, "epochs": self.epochs, **vars(self.kept)}

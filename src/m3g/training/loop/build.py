@@ -57,17 +57,17 @@ def build_module(
     loss = build_loss(config)
     seed_everything(config.seed, 0)
     net = network(with_data_defaults(config, data), data, trust=trust)
-    started = start_at_linear_cca(net, data) if start else Start()
+    initial = start_at_linear_cca(net, data) if start else Start()
     if config.loop.chunk_size is not None:
         reject_batch_norm(net.train())  # frozen encoders stay in evaluation mode
     seconds = encoder_seconds(net, k=data.k, n=data.batch_size)
-    shown, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
-    if shown == data.k:
+    size, number = subsets(config, loss, k=data.k, batch_size=data.batch_size, encoder_seconds=seconds)
+    if size == data.k:
         sample_if_quicker(loss, k=data.k, n=data.batch_size)
     students = config.teacher.student_views
-    if students is not None and not (config.teacher.enabled and 1 <= students < shown):
+    if students is not None and not (config.teacher.enabled and 1 <= students < size):
         raise ValueError(
-            f"teacher.student_views must be None, or with teacher.enabled a number from 1 to {shown - 1}, "
+            f"teacher.student_views must be None, or with teacher.enabled a number from 1 to {size - 1}, "
             f"got {students!r} with teacher.enabled {config.teacher.enabled}."
         )
     if config.teacher.enabled and students is None and not loss.takes_teacher:
@@ -90,7 +90,7 @@ def build_module(
         loss,
         optim=config.optim,
         teacher=config.teacher,
-        views_per_step=None if shown == data.k else shown,
+        views_per_step=None if size == data.k else size,
         subsets_per_step=number,
         view_dropout=config.view_dropout,
         mismatch=_mismatch(data) if config.mismatch else None,
@@ -98,7 +98,7 @@ def build_module(
         batch_size=data.batch_size,
         seed=config.seed,
     )
-    module.start = started
+    module.start = initial
     return module
 
 
@@ -120,7 +120,7 @@ def _mismatch(data: data_sets.ViewsData) -> Mismatch:
 
 
 def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, encoder_seconds: float = 0.0) -> Subsets:
-    """Return the subsets of views of a configuration, by default those of `select_subsets`."""
+    """Return the size and number of the subsets of views that a step compares; see `select_subsets`."""
     n = batch_size * (processes(config) if loss.gather else 1)
     if n < 2:
         raise ValueError(f"batch_size must be at least 2, because rows are compared with each other, got {n}.")
@@ -143,7 +143,7 @@ Built = TypeVar("Built")
 
 
 def _call(what: str, function: Callable[..., Built], options: Mapping[str, Any], *args: object) -> Built:
-    """Call with user options; an unknown option raises a ValueError that lists the known ones."""
+    """Call a function with options from the user; an unknown option raises a ValueError that lists the known ones."""
     known = inspect.signature(function).parameters
     missing = [p.name for p in list(known.values())[len(args) :] if p.default is p.empty and p.name not in options]
     if not any(p.kind is p.VAR_KEYWORD for p in known.values()):

@@ -34,6 +34,7 @@ from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import plain_yaml
 
 Checkpoint: TypeAlias = dict[str, Any]  # Lightning's checkpoint, with at least the entries `PARTS`
+# Entries that m3g adds: the version of the format, the number of training rows, and the settings.
 MARK = "m3g_checkpoint"
 VERSION = 2  # version 2 added the settings
 ROWS = "m3g_rows"
@@ -151,9 +152,10 @@ def check_settings(
 
 
 class SaveCheckpoints(Callback):
-    """Write `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
+    """Callback that writes `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
 
-    With epochs of fewer than `SHORT_EPOCH` steps, a checkpoint follows only after that many steps and at the end.
+    If epochs have fewer than `SHORT_EPOCH` steps, a checkpoint is written only after at least that many steps, and at
+    the end.
 
     The first checkpoint exposes a full disk or a missing permission immediately, and allows a run that is killed early
     to be resumed. Checkpoints contain the number of training rows and the settings.
@@ -167,14 +169,14 @@ class SaveCheckpoints(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._saved_at = trainer.global_step
-        # The first process decides for all: a late one would find the file that another has just written.
+        # The first process decides for all, because a slower one would find the file that the first has just written.
         if not trainer.strategy.broadcast(self.path.exists()):
             self._save(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        # Between steps gradients are partially accumulated; the last step of an epoch is saved at its end.
+        # `global_step` is unchanged while gradients are accumulated. The last step of an epoch is saved at its end.
         due = trainer.global_step % self.every == 0 and trainer.global_step != self._saved_at
         if due and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             self._save(trainer, pl_module)

@@ -1,4 +1,4 @@
-"""Build everything and run one batch without writing files: `m3g train --dry-run`."""
+"""Dry run (`m3g train --dry-run`): build everything and run one batch without writing files."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     parameters = sum(parameter.numel() for parameter in module.net.parameters())
     views = "\n".join(described(with_data_defaults(config, data), data, columns=True))
     notes = "".join(f"note: {note}\n" for note in data.notes)
-    used = "" if number == data.batch_size else f" (a batch is {data.batch_size})"
+    full_batch = "" if number == data.batch_size else f" (a batch has {data.batch_size})"
     with torch.no_grad():
         return (
             f"data        {rows} training rows of {data.k} views\n{views}\n{notes}"
             f"network     {parameters:,} parameters\n"
-            f"loss        {config.loss}: {float(loss):.4f} on {number} rows{used}\n"
+            f"loss        {config.loss}: {float(loss):.4f} on {number} rows{full_batch}\n"
             "the settings are valid; nothing was written"
         )

@@ -79,7 +79,7 @@ def fit(
         folder.lock()
     try:
         _fit(config, folder, data, loggers, callbacks, resume, accept_changes, trust)
-        end_group()  # requires that the trainer, a variable of `_fit`, is gone
+        end_group()  # requires that the trainer, a local variable of `_fit`, has been deleted
     except BaseException as error:
         abandon_group(error)
         raise
@@ -97,7 +97,7 @@ def _fit(
     accept_changes: bool,
     trust: bool,
 ) -> None:
-    first = is_first()  # the other processes write nothing and ignore files of the first
+    first = is_first()  # the other processes write nothing and ignore the files that the first one writes
     kept = None
     if resume and not _never_began(folder):
         kept = checkpoint.read_checkpoint(folder.checkpoint)  # raises for a damaged file before anything is changed
@@ -233,7 +233,7 @@ def _missing_entries(config: Config, data: ViewsData) -> str:
     if fraction < FEW_MISSING:
         return ""
     replaced = config.loss in ("m3g", "kl")
-    treatment = "the unit mean of the row's present views replaces them" if replaced else "the loss omits them"
+    treatment = "the normalised mean of the row's present views replaces them" if replaced else "the loss omits them"
     many = replaced and fraction > MANY_MISSING
     advice = "; --loss m3g-pairs omits them and often retrieves more partners" if many else ""
     return f"\n{100 * fraction:.0f} % of the training entries are missing: {treatment}{advice}"

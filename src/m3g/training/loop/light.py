@@ -25,14 +25,23 @@ if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
 
 @dataclass
 class Position:
-    """Position in a training run: finished optimiser steps and batches, and the totals."""
+    """Position in a training run.
+
+    Attributes:
+        total: number of optimiser steps of the run.
+        epochs: number of epochs of the run.
+        step: number of finished optimiser steps.
+        batch: number of finished batches.
+        batches_per_step: number of batches per optimiser step, over all processes.
+        skips_overflow: whether the trainer discards steps with non-finite gradients, as with 16-mixed.
+    """
 
     total: int
     epochs: int
     step: int = 0
     batch: int = 0
-    together: int = 1  # processes times batches per step
-    skips_overflow: bool = False  # 16-mixed itself discards steps with non-finite gradients
+    batches_per_step: int = 1
+    skips_overflow: bool = False
 
 
 def descend(
@@ -44,7 +53,7 @@ def descend(
     rate: Callable[[int], float] | None = None,
     before_step: Callable[[], object] | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Yield the number and the loss of every optimiser step.
+    """Run optimiser steps; yield the number and the loss of each.
 
     Args:
         optimizer: optimiser of all parameters.
@@ -94,7 +103,7 @@ def batches(data: ViewsData, *, start: int = 0) -> Iterator[Batch]:
 def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
     """Place a training module at its first step, for use without a trainer.
 
-    Build the optimiser after this call, because its settings may depend on the number of processes.
+    Build the optimiser after this call, because this call rescales its settings to the batch size.
     """
     epochs, most = config.loop.num_epochs(per_epoch), config.loop.max_steps
     total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)
@@ -140,6 +149,6 @@ def fit_module(
 
 
 def clip(parameters: Iterable[nn.Parameter], norm: float | None) -> None:
-    """Scale the gradients to at most this norm; no effect for None."""
+    """Clip the norm of the gradients; no effect for None."""
     if norm is not None:
         torch.nn.utils.clip_grad_norm_(parameters, norm)

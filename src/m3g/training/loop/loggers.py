@@ -26,7 +26,7 @@ from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import Plain
 
 PROJECT = "m3g"
-PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # logger: the package it needs
+PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # package that a logger requires
 IDENTIFIERS = "loggers.json"  # in the run folder, so that resumed runs continue their records
 
 
@@ -71,12 +71,13 @@ class Loggers:
         if name == "csv":
             return CSVLogger(path, name="csv")
         if name == "wandb":
-            # Its service resolves relative paths against the directory in which the first run of the process started.
-            place = os.path.abspath(os.environ.get("WANDB_DIR", "."))
+            # Absolute, because its service resolves relative paths against the directory in which the first run of the
+            # process started.
+            directory = os.path.abspath(os.environ.get("WANDB_DIR", "."))
             project = os.environ.get("WANDB_PROJECT", PROJECT)
-            return WandbLogger(name=title, project=project, save_dir=place, id=identifier or uuid.uuid4().hex[:8])
+            return WandbLogger(name=title, project=project, save_dir=directory, id=identifier or uuid.uuid4().hex[:8])
         if name == "mlflow":
-            # MLflow keeps one store per address and process, whatever the working directory.
+            # Absolute, because MLflow keeps one store per address and process, whatever the working directory.
             address = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{os.path.abspath('mlflow.db')}")
             project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             return MLFlowLogger(project, run_name=title, tracking_uri=address, run_id=identifier)
@@ -125,6 +126,7 @@ class Loggers:
 
 @contextlib.contextmanager
 def _writable(name: str) -> Iterator[None]:
+    """Convert errors of a tracker to a ValueError that names it."""
     try:
         yield
     except Exception as error:  # trackers raise various errors: no account, no connection, no disk

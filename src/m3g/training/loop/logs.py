@@ -82,7 +82,7 @@ class Table:
 
 
 class MetricsFile(Callback):
-    """One row of `metrics.csv` per logged optimiser step, written before the step's checkpoint."""
+    """Callback that writes a row of `metrics.csv` per logged optimiser step, before the step's checkpoint."""
 
     def __init__(self, folder: Path, *, every: int) -> None:
         self.table = Table(folder / "metrics.csv")
@@ -103,9 +103,10 @@ class MetricsFile(Callback):
 
 
 class EpochLines(Callback):
-    """One line per epoch, for terminals that cannot redraw a progress bar and for log files.
+    """Callback that prints a line per epoch, for log files and terminals that cannot redraw a progress bar.
 
-    If `loop.max_steps` limits the run, about twenty lines report the step instead.
+    A long run prints about `MOST_LINES` lines. If `loop.max_steps` limits the run, about 20 lines report the step
+    instead.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -196,5 +197,5 @@ def _ignore_known_warnings() -> None:
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # arrays in memory need none
     warnings.filterwarnings("ignore", message=".*in eval mode at the start of training.*")  # the teacher
     warnings.filterwarnings("ignore", message=".*have no `validation_step`.*")  # callbacks evaluate
-    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # not used here
+    warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # torchrun starts the processes
     warnings.filterwarnings("ignore", message=".*isinstance.treespec, LeafSpec.*")  # Lightning's use of torch

@@ -38,7 +38,7 @@ class MultiViewModule(pl.LightningModule):
         optim: the optimiser and its schedules.
         teacher: settings of the teacher; by default there is none.
         views_per_step: number of views compared at a time; None means all.
-        subsets_per_step: number of random subsets of that size that a step averages.
+        subsets_per_step: number of random subsets of that size over which a step averages the loss.
         view_dropout: probability of removing an entry (a view of a row) from the loss of a step.
         mismatch: estimates the reliability of entries and excludes unreliable ones; None disables this.
         chunk_size: rows of a view embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
@@ -105,9 +105,9 @@ class MultiViewModule(pl.LightningModule):
             key = (self.seed, self.now.batch)
             draws = hashed_draws(len(views), batch["index"], key=key)
             mask = drop_entries(mask, draws, fraction=self.view_dropout, keep=KEPT_VIEWS)
-        places = [[shown.index(l) for l in subset] for subset in subsets]
+        positions = [[shown.index(l) for l in subset] for subset in subsets]
         try:
-            loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], places)
+            loss = self.compare(embeddings, teacher, None if mask is None else mask[shown], positions)
         except FloatingPointError as error:
             raise self._stopped(str(error), batch) from error
         if not bool(torch.isfinite(loss)):
@@ -118,7 +118,10 @@ class MultiViewModule(pl.LightningModule):
         return loss
 
     def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
-        """Return embeddings (k, n, d) of the views `shown`; in the leave-one-out form also those of the teacher."""
+        """Return the embeddings (len(shown), n, d) of the views with the indices `shown`, which this step compares.
+
+        In the leave-one-out form, also return those of the teacher, of the same shape; otherwise None.
+        """
         if self.teacher is None:
             return self._stack(dict.fromkeys(shown, self.net), views), None
         students = self.teacher_settings.student_views
@@ -130,7 +133,7 @@ class MultiViewModule(pl.LightningModule):
         return self._stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 
     def _stack(self, networks: Mapping[int, MultiViewNet | Teacher], views: list[Tensor]) -> Tensor:
-        """Return the embeddings of the views l, each computed by its network."""
+        """Return the embeddings of the views that `networks` maps to a network, each computed by that network."""
         size = self.chunk_size
         return torch.stack(
             [
@@ -151,34 +154,41 @@ class MultiViewModule(pl.LightningModule):
     def compare(
         self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
     ) -> Tensor:
-        """Return the mean of the loss over subsets of the views; usually there is one subset, with all views."""
+        """Return the mean of the loss over subsets of the views; usually there is one subset, with all views.
+
+        Args:
+            embeddings: (k, n, d).
+            teacher: embeddings of the teacher (k, n, d), or None.
+            mask: bool (k, n), or None.
+            subsets: the indices of the views in each subset.
+        """
         chosen = torch.tensor(subsets, device=embeddings.device)
         masks = None if mask is None else mask[chosen]
         if len(subsets) > 1 and self.loss.takes_batches and (masks is None or bool(masks.any(1).all())):
             # Problems of equal shape are solved as a batch.
-            taught = None if teacher is None else teacher[chosen]
-            return self.loss(embeddings[chosen], mask=masks, teacher=taught).mean()
+            teachers = None if teacher is None else teacher[chosen]
+            return self.loss(embeddings[chosen], mask=masks, teacher=teachers).mean()
         losses = []
         for subset in subsets:
-            part, present = embeddings[subset], None if mask is None else mask[subset]
+            points, present = embeddings[subset], None if mask is None else mask[subset]
             extra = {} if teacher is None else {"teacher": teacher[subset]}
             if present is not None:
-                seen = present.any(0)  # points without any of these views are skipped
-                part, present = part[:, seen], present[:, seen]
-                extra = {name: value[:, seen] for name, value in extra.items()}
-            losses.append(self.loss(part, mask=present, **extra))
+                rows = present.any(0)  # rows without any of these views are skipped
+                points, present = points[:, rows], present[:, rows]
+                extra = {name: value[:, rows] for name, value in extra.items()}
+            losses.append(self.loss(points, mask=present, **extra))
         return torch.stack(losses).mean()
 
     def draw_subsets(self, k: int) -> list[list[int]]:
         """Return the subsets of views that this step compares."""
         if self.views_per_step is None:
             return [list(range(k))]
-        every = list(itertools.combinations(range(k), self.views_per_step))
-        chosen = self._random(1).permutation(len(every))[: self.subsets_per_step]
-        return [list(every[i]) for i in sorted(chosen)]
+        candidates = list(itertools.combinations(range(k), self.views_per_step))
+        chosen = self._random(1).permutation(len(candidates))[: self.subsets_per_step]
+        return [list(candidates[i]) for i in sorted(chosen)]
 
     def _random(self, purpose: int) -> np.random.Generator:
-        # Independent of the rank, because all processes must draw the same numbers.
+        """Return the generator of this step for one purpose, independent of the rank, so that all processes agree."""
         return np.random.default_rng([self.seed, self.now.batch, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
@@ -238,7 +248,7 @@ class MultiViewModule(pl.LightningModule):
             epochs=trainer.max_epochs or 1,
             step=trainer.global_step,
             batch=trainer.fit_loop.epoch_loop.total_batch_idx,
-            together=trainer.world_size * trainer.accumulate_grad_batches,
+            batches_per_step=trainer.world_size * trainer.accumulate_grad_batches,
             skips_overflow=getattr(trainer.precision_plugin, "scaler", None) is not None,
         )
 
@@ -290,7 +300,7 @@ class MultiViewModule(pl.LightningModule):
     def setup(self, stage: str) -> None:
         reference = self.optim_settings.reference_batch
         if reference is not None and self.batch_size is not None:
-            self.kappa = self.batch_size * self.now.together / reference
+            self.kappa = self.batch_size * self.now.batches_per_step / reference
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         seed_everything(self.seed, 1 + self.trainer.fit_loop.epoch_loop.total_batch_idx, self.global_rank)

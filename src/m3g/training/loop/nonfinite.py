@@ -16,7 +16,7 @@ class NonFiniteLoss(ValueError):
 
         Args:
             step: finished optimiser steps; before the first one only the data can be the cause.
-            what: the quantity that is not finite.
+            what: a clause that names the quantity that is not finite.
             rows: the indices of the batch.
             rate, peak: the learning rate of the step and the setting `optim.learning_rate`.
         """

@@ -52,7 +52,7 @@ def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
 
 
 def scale_momentum(momentum: float, kappa: float) -> float:
-    """Rescale the momentum of the teacher to a batch `kappa` times as large: `rho ** kappa`.
+    """Rescale the momentum of the teacher to a batch `kappa` times as large: `momentum ** kappa`.
 
     >>> scale_momentum(0.99, 2)
     0.9801
@@ -71,11 +71,11 @@ class ParameterGroup(TypedDict):
 
 
 def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
-    """Return two groups of parameters: with weight decay (two or more dimensions) and without (all others).
+    """Return two groups of parameters: with weight decay (two or more dimensions, no biases) and without (all others).
 
-    Every separate learning rate of an encoder adds two more groups.
+    Each distinct learning rate that is set for an encoder adds up to two more groups.
     """
-    own = {
+    separate_rates = {
         id(p): rate
         for part in module.modules()
         if isinstance(rate := getattr(part, "learning_rate", None), float)
@@ -85,12 +85,12 @@ def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
     for name, p in module.named_parameters():
         if p.requires_grad:
             decays = p.ndim > 1 and not name.endswith("bias")
-            groups.setdefault((own.get(id(p)), decays), []).append(p)
+            groups.setdefault((separate_rates.get(id(p)), decays), []).append(p)
     return [{"params": params, "decays": decays, "own_rate": rate} for (rate, decays), params in groups.items()]
 
 
 def adamw(module: nn.Module, settings: AdamSettings, *, weight_decay: float = 0.0) -> torch.optim.AdamW:
-    """Return AdamW over `parameter_groups`, whose first group has this weight decay unless a schedule sets it."""
+    """Return AdamW over `parameter_groups`; `weight_decay` applies to the decaying groups until a schedule sets it."""
     groups = [
         {**group, "weight_decay": weight_decay if group["decays"] else 0.0}
         for group in parameter_groups(module)
@@ -102,7 +102,7 @@ def adamw(module: nn.Module, settings: AdamSettings, *, weight_decay: float = 0.
 
 
 def cosine(step: int, *, total: int, start: float, end: float) -> float:
-    """Half a cosine from `start` at step 0 to `end` at step `total`.
+    """Return the value at a step of half a cosine from `start` at step 0 to `end` at step `total`.
 
     >>> [round(cosine(t, total=4, start=1.0, end=0.0), 3) for t in (0, 2, 4, 9)]
     [1.0, 0.5, 0.0, 0.0]
@@ -112,7 +112,7 @@ def cosine(step: int, *, total: int, start: float, end: float) -> float:
 
 
 def warmup_cosine(step: int, *, total: int, warmup: int, peak: float, floor: float) -> float:
-    """Linear from 0 to `peak` over `warmup` steps, then half a cosine down to `floor` at step `total`.
+    """Return the value at a step: linear from 0 to `peak` over `warmup` steps, then a cosine to `floor` at `total`.
 
     The first step has a non-zero rate: the warm-up at step t gives `peak * (t + 1) / warmup`.
 

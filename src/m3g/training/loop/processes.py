@@ -1,4 +1,4 @@
-"""Position of this process in a run, from the environment set by torchrun."""
+"""Rank of this process, from the environment set by torchrun, and the end of its process group."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def end_group() -> None:
     A thread of the group that is alive while Python shuts down may require the interpreter lock to release a tensor,
     which aborts the process. Nothing may refer to the group any more: call this after the trainer is deleted.
     """
-    # After `fully_shard` the threads stay until the process ends: DTensor keeps the mesh, and so the group, in caches
-    # of sharding propagation (Python and C++), redistribution plans and mesh topologies, which torch has no public
-    # call to clear. They do no harm, because `m3g.cli.launch.leave` skips the shutdown.
+    # After `fully_shard` the threads stay until the process ends. DTensor caches the mesh, and with it the group, in
+    # sharding propagation (Python and C++), redistribution plans and mesh topologies, and torch has no public call to
+    # clear these caches. The threads do no harm, because `m3g.cli.launch.leave` skips the shutdown of Python.
     import torch.distributed as dist
 
     if started() and dist.is_initialized():

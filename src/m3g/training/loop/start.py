@@ -16,9 +16,9 @@ from m3g.nets import Linear, MultiViewNet
 if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
     from m3g.data import ViewsData
 
-ROWS_BESIDE_FILES = 2000  # rows if other views are images, sounds or text, which are read with them
-MOST_NUMBERS = 12_000_000  # in the fitted rows
-MOST_NUMBERS_OF_FILES = 4_000_000  # if the views are too large for memory
+ROWS_BESIDE_FILES = 2000  # maximum number of fitted rows if other views (images, sounds, text) are read with them
+MOST_NUMBERS = 12_000_000  # maximum number of values in the fitted rows
+MOST_NUMBERS_OF_FILES = 4_000_000  # the same if the views are too large for memory
 
 
 class Start(NamedTuple):
@@ -57,10 +57,10 @@ def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> Linea
         if batch["mask"] is not None:
             masks.append(batch["mask"][list(views)])
     scaling = data.scaling or [None] * data.k
-    together = [torch.cat(part) for part in rows]
+    inputs = [torch.cat(part) for part in rows]
     rows.clear()  # halves the memory
     return LinearCCA(
-        together,
+        inputs,
         torch.cat(masks, dim=1) if masks else None,
         size=size,
         divisors=[None if part is None else part[1] for part in (scaling[l] for l in views)],

@@ -13,8 +13,8 @@ from m3g.costs import CircularVariance
 from m3g.nets import MultiViewNet
 from m3g.solvers import Auto, Sampled
 
-# Largest n ** k that the exact solver of M3G solves in tens of milliseconds, and largest total over the subsets of a
-# step.
+# Largest number of tuples n ** k that the exact solver of M3G handles in tens of milliseconds, and largest total over
+# the subsets of a step.
 QUICK_TUPLES = 2e7
 QUICK_STEP = 6e7
 # Floating-point operations per second of one core in the training of an encoder.
@@ -29,8 +29,10 @@ class Subsets(NamedTuple):
 
     def draw(self, k: int) -> list[list[int]]:
         """Return `number` random subsets of k views, drawn with torch's generator; all if `number` is their count."""
-        every = [list(subset) for subset in itertools.combinations(range(k), self.size)]
-        return every if self.number == len(every) else [every[i] for i in torch.randperm(len(every))[: self.number]]
+        subsets = [list(subset) for subset in itertools.combinations(range(k), self.size)]
+        if self.number == len(subsets):
+            return subsets
+        return [subsets[i] for i in torch.randperm(len(subsets))[: self.number]]
 
 
 def exact_seconds(k: int, n: int) -> float:
@@ -42,7 +44,7 @@ def exact_seconds(k: int, n: int) -> float:
 
 
 def sampled_seconds(k: int, n: int) -> float:
-    """Estimate the same time for the sampled solver. It is linear in k and n."""
+    """Estimate the same time for the sampled solver, which is linear in k and n."""
     return 1.4e-3 * k * n
 
 

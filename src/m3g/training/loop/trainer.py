@@ -40,7 +40,7 @@ def build_trainer(
     save: SaveCheckpoints,
     sometimes_unused: bool,
 ) -> Trainer:
-    """Return the trainer of a run; `sometimes_unused` if a step may leave parameters without a gradient."""
+    """Return the trainer of a run; `sometimes_unused` states whether a step may leave parameters without a gradient."""
     loop = config.loop
     devices = int(os.environ["LOCAL_WORLD_SIZE"]) if started() else loop.devices
     nodes = int(os.environ["WORLD_SIZE"]) // devices if started() else 1

@@ -27,7 +27,7 @@ from m3g.training.settings.config import Config
 
 
 class Partner(NamedTuple):
-    """Row whose other views an entry resembles most, and the cosines of the entry with that row and with its own."""
+    """Row that an entry resembles most, and the cosines of the entry with that row and with its own row."""
 
     row: int
     similarity: float
@@ -58,10 +58,10 @@ def find_partners(
     """
     points = normalize(embeddings.float(), dim=-1)
     cost = CircularVariance() if cost is None else cost
-    place = {int(row): i for i, row in enumerate(index)}
+    position = {int(row): i for i, row in enumerate(index)}
     partners: list[Partner | None] = []
     for entry in entries:
-        l, i = list(view_names).index(entry.view), place[entry.row]
+        l, i = list(view_names).index(entry.view), position[entry.row]
         others = trusted.sum(0) - trusted[l].long() > 0
         query = normalize(cost.query(points, l, mask=trusted), dim=-1)
         similar = torch.where(others, query @ normalize(cost.candidates(points[l, i]), dim=-1), 0.0)
@@ -78,7 +78,7 @@ class Audit(NamedTuple):
 
 
 def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool = False) -> Audit:
-    """Return the least reliable entries of a run that was trained with `mismatch`, each with its likely row.
+    """Return the least reliable entries of a run trained with `mismatch`, each with the row it resembles most.
 
     Args:
         run: the folder of the run.
@@ -88,22 +88,23 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
     """
     entries = read_entries(run)
     unreliable = [entry for entry in entries if entry.log_odds < 0]
-    first = unreliable if count is None else entries[: checks.positive_int("count", count)]
+    listed = unreliable if count is None else entries[: checks.positive_int("count", count)]
     folder = Run.of(run)
     config = folder.open()
     data = build_data(config, folder)
-    if not first:
+    if not listed:
         return Audit([], _why_empty(entries, config, data))
     net = load(run, trust=trust, scaled=True)
     cost = build_loss(config).readout or CircularVariance()
     remark = ""
     if count is None:
         weak = _weak_views(net, data, entries, cost)
-        left = [entry for entry in unreliable if entry.view in weak]
-        first = [entry for entry in unreliable if entry.view not in weak]
-        if left:
+        unlisted = [entry for entry in unreliable if entry.view in weak]
+        listed = [entry for entry in unreliable if entry.view not in weak]
+        if unlisted:
+            views = ", ".join(dict.fromkeys(entry.view for entry in unlisted))
             remark = (
-                f"{len(left)} unreliable entries of {', '.join(dict.fromkeys(entry.view for entry in left))} are not "
+                f"{len(unlisted)} unreliable entries of {views} are not "
                 "listed: about as many entries of held-out rows look random, so they are probably correct entries of a "
                 "view that does not identify its row. Use --count to list the least reliable entries."
             )
@@ -111,24 +112,25 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
     assert train.embeddings is not None
     index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
     trusted = torch.ones(train.embeddings.shape[:2], dtype=torch.bool) if train.mask is None else train.mask.clone()
-    place = {int(row): i for i, row in enumerate(index)}
+    position = {int(row): i for i, row in enumerate(index)}
     for entry in unreliable:
-        trusted[data.view_names.index(entry.view), place[entry.row]] = False
-    partners = find_partners(first, train.embeddings, trusted, index, data.view_names, cost=cost)
-    return Audit(list(zip(first, partners)), remark)
+        trusted[data.view_names.index(entry.view), position[entry.row]] = False
+    partners = find_partners(listed, train.embeddings, trusted, index, data.view_names, cost=cost)
+    return Audit(list(zip(listed, partners)), remark)
 
 
 def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], cost: Cost) -> list[str]:
     """Return the views whose unreliable entries are not reported."""
-    both: tuple[Split, ...] = ("val", "test")
-    splits = [split for split in both if data.num_rows(split)]
+    held_out_splits: tuple[Split, ...] = ("val", "test")
+    splits = [split for split in held_out_splits if data.num_rows(split)]
     if not splits:
         return []
     evaluated = Counter(entry.view for entry in entries)
-    counted = Counter(entry.view for entry in entries if entry.log_odds < 0)
-    unreliable = torch.tensor([counted[name] / max(evaluated[name], 1) for name in data.view_names])
+    num_unreliable = Counter(entry.view for entry in entries if entry.log_odds < 0)
+    unreliable = torch.tensor([num_unreliable[name] / max(evaluated[name], 1) for name in data.view_names])
     held_out = Embedded.join([embed(net, data, split, most=MOST_ROWS) for split in splits])
-    return [name for name, kept in zip(data.view_names, reported_views(held_out, unreliable, cost)) if not kept]
+    reported = reported_views(held_out, unreliable, cost)
+    return [name for name, is_reported in zip(data.view_names, reported) if not is_reported]
 
 
 def _why_empty(entries: Sequence[Entry], config: Config, data: ViewsData) -> str:

@@ -1,4 +1,4 @@
-"""`mismatch.csv`: the reliability of every training entry, the least reliable first."""
+"""`mismatch.csv`: the reliability of every evaluated training entry, the least reliable first."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Detection of mismatched entries during training, and their exclusion from the loss.
 
-Every step compares the views of a batch: u_lm[i, j] is the logarithm of n times the softmax of the similarities,
-averaged over both directions. Scores of matching rows (the diagonal) and of different rows are modelled as Gaussians
-with means mu and nu and a common variance, estimated by running averages. The evidence that row i of views l and m is
-one object is the log-likelihood ratio
+Every step compares the views of a batch of n rows. The score u_lm[i, j] of row i in view l and row j in view m is the
+logarithm of n times the softmax of their similarities, averaged over both directions. Scores of matching rows (i = j)
+and of different rows are modelled as Gaussians with means mu and nu and a common variance var, estimated by running
+averages. The evidence that row i of views l and m is one object is the log-likelihood ratio
 
     e_lm[i] = (mu - nu) / var * (u_lm[i, i] - (mu + nu) / 2).
 
@@ -31,29 +31,38 @@ from torch import Tensor, nn
 from m3g.losses import gather_views
 from m3g.losses.base import outside_autocast
 
-TEMPERATURE = 0.1
+TEMPERATURE = 0.1  # of the softmax
 EVALUATED_VISITS = 3  # number of evaluated visits of a pair in the loss
 VISIT_WEIGHT = 0.3  # of the newest visit of an excluded pair
 STEP_WEIGHT = 0.02  # of the newest step in the running means
 SEPARATION = 1.0  # (mu - nu)² / var above which visits are evaluated
 TRUSTED, PROVEN = 5.0, 2.0  # log odds of an included entry: absolute, or above the initial value
-LARGEST_EVIDENCE = 8.0
-SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45
-ROUNDS = 20
+LARGEST_EVIDENCE = 8.0  # largest absolute value of e_lm[i]
+SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45  # bounds of p_l
+ROUNDS = 20  # iterations of the equations for r
 
 
 class Mismatch(nn.Module):
-    """Evidence, for each row and pair of views, that both show one object; its buffers are part of the checkpoint.
+    """Evidence, for each row and pair of views, that both views show one object.
 
     Args:
         k: number of views.
         rows: number of rows, numbered from 0.
 
+    Attributes:
+        evidence: (k, k, rows), the running average of e_lm[i].
+        visits: (k, k, rows), the number of evaluated visits of each pair of views of a row.
+        moments: (3, k, k), the running averages of mu, nu and var.
+        steps: (k, k), the number of steps in `moments`.
+        share: (k,), the estimated fractions p_l of mismatches.
+
+    The attributes are buffers, so they are part of the checkpoint.
+
     Example:
         >>> _ = torch.manual_seed(0)
         >>> mismatch = Mismatch(3, 100)
         >>> views = torch.randn(1, 100, 8).repeat(3, 1, 1)
-        >>> views[2, 5] = -views[2, 5]  # view 2 of row 5 is something else
+        >>> views[2, 5] = -views[2, 5]  # view 2 of row 5 shows another object
         >>> for _ in range(5):
         ...     mismatch.observe(views, torch.arange(100))
         >>> reliability = mismatch.log_odds().sigmoid()
@@ -71,7 +80,7 @@ class Mismatch(nn.Module):
         super().__init__()
         self.register_buffer("evidence", torch.zeros(k, k, rows))
         self.register_buffer("visits", torch.zeros(k, k, rows, dtype=torch.int32))
-        self.register_buffer("moments", torch.zeros(3, k, k))  # mu, nu, var
+        self.register_buffer("moments", torch.zeros(3, k, k))
         self.register_buffer("steps", torch.zeros(k, k, dtype=torch.int64))
         self.register_buffer("share", torch.full((k,), 0.02))
 
@@ -80,9 +89,15 @@ class Mismatch(nn.Module):
     def observe(
         self, embeddings: Tensor, index: Tensor, *, views: list[int] | None = None, mask: Tensor | None = None
     ) -> None:
-        """Update from embeddings (k, n, d) of `views` (by default all) of the rows `index` (n,), with mask (k, n).
+        """Update the evidence with the embeddings (k, n, d) of a batch.
 
         Every process uses the rows of all processes, so that their states agree.
+
+        Args:
+            embeddings: (k, n, d), the embeddings of k views.
+            index: (n,), the row numbers.
+            views: the indices of the k views; by default all.
+            mask: bool (k, n), true where an entry is present.
         """
         rows, _, _ = gather_views(index.to(embeddings.device, torch.float64)[None, :, None])
         embeddings, mask, _ = gather_views(embeddings.float(), mask)
@@ -99,8 +114,9 @@ class Mismatch(nn.Module):
         self._update_moments(scores, present, odds.sigmoid(), pairs)
         mu, nu, var = (moment[pairs].unsqueeze(-1) for moment in self.moments)
         var = var.clamp(min=1e-3)
-        own = scores.diagonal(dim1=2, dim2=3)
-        evidence = ((mu - nu).clamp(min=0) / var * (own - (mu + nu) / 2)).clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
+        matching = scores.diagonal(dim1=2, dim2=3)
+        evidence = (mu - nu).clamp(min=0) / var * (matching - (mu + nu) / 2)
+        evidence = evidence.clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
 
         separated = (mu > nu) & ((mu - nu).square() / var > SEPARATION) & (chosen[:, None] != chosen).unsqueeze(-1)
         counts = separated & present[:, None] & present[None]
@@ -114,14 +130,14 @@ class Mismatch(nn.Module):
         self.share.lerp_(unreliable, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
 
     def _update_moments(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
-        """Update the running moments; a pair of one row is weighted by the reliability of both views."""
+        """Update the running moments; a matching pair is weighted by the reliability of both entries."""
         same = torch.eye(scores.shape[-1], dtype=torch.bool, device=scores.device)
         both_present = present[:, None, :, None] & present[None, :, None, :]
         weights = torch.where(same, (reliable[:, None] * reliable[None]).diag_embed(), 1.0) * both_present
-        own, rest = weights * same, weights * ~same
-        mu, nu = (_mean(scores, part) for part in (own, rest))
+        matching, different = weights * same, weights * ~same
+        mu, nu = _mean(scores, matching), _mean(scores, different)
         deviation = (scores - torch.where(same, mu[..., None, None], nu[..., None, None])).square()
-        var = (_mean(deviation, own) + _mean(deviation, rest)) / 2
+        var = (_mean(deviation, matching) + _mean(deviation, different)) / 2
         self.steps[pairs] += 1
         weight = (1 / self.steps[pairs]).clamp(min=STEP_WEIGHT)
         for moment, value in zip(self.moments, (mu, nu, var)):
@@ -167,7 +183,7 @@ class Mismatch(nn.Module):
 
 
 def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
-    """Return the scores u[l, m, i, j]; the candidates of a softmax are the present points."""
+    """Return the scores u[l, m, i, j] of embeddings (k, n, d); the softmax is over the present points, bool (k, n)."""
     unit = torch.nn.functional.normalize(torch.where(present.unsqueeze(-1), embeddings, 0.0), dim=-1)
     similar = torch.einsum("lid,mjd->lmij", unit, unit) / TEMPERATURE
     candidates = torch.where(present[None, :, None, :], similar, torch.finfo(similar.dtype).min / 2)

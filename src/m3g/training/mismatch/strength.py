@@ -66,17 +66,17 @@ def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor
 
     Args:
         held_out: embeddings of rows outside the training split.
-        unreliable: (k,) the fraction of unreliable entries among the training entries of each view.
+        unreliable: (k,), the fraction of unreliable entries among the training entries of each view.
         cost: see `ranks`.
     """
     points = held_out.embeddings
     assert points is not None
     mask = torch.ones(points.shape[:2], dtype=torch.bool) if held_out.mask is None else held_out.mask
-    kept = torch.ones(len(points), dtype=torch.bool)
+    reported = torch.ones(len(points), dtype=torch.bool)
     for l, pi in enumerate(ranks(points, mask, cost)):
         if len(pi) >= FEWEST_ROWS:
-            random = 2 * float((pi > 0.5).float().mean())
-            between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random
+            random = 2 * float((pi > 0.5).float().mean())  # q
+            between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random  # M
             least = max(LEAST_EXPLAINED * random, LEAST_UNRELIABLE if between > SEPARATED else 0.0)
-            kept[l] = between <= MOST_BETWEEN and float(unreliable[l]) >= least
-    return kept
+            reported[l] = between <= MOST_BETWEEN and float(unreliable[l]) >= least
+    return reported

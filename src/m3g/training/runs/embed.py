@@ -25,7 +25,7 @@ SPLITS = ("train", "val", "test", "all")
 def embed_run(
     run: str | os.PathLike[str], split: str = "all", *, net: MultiViewNet | None = None, trust: bool = False
 ) -> Embedded:
-    """Embed one split or all splits of a finished run, with its network or with `net`, which takes scaled inputs."""
+    """Embed one split or all splits of a finished run with its network, or with `net`, whose inputs are scaled."""
     _checks.one_of("split", split, SPLITS)
     run = Run.of(run)
     config = run.open()
@@ -59,11 +59,11 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Batch]) -> Embedded:
     try:
         for batch in batches:
             views = [view.to(device, dtype if view.is_floating_point() else None) for view in batch["views"]]
-            parts = net.features(views)
-            embeddings.append(net.project(parts).float().cpu())
-            features = features or [[] for _ in parts]
-            for kept, part in zip(features, parts):
-                kept.append(part.float().cpu())
+            view_features = net.features(views)
+            embeddings.append(net.project(view_features).float().cpu())
+            features = features or [[] for _ in view_features]
+            for collected, new in zip(features, view_features):
+                collected.append(new.float().cpu())
             for values, value in (
                 (labels, batch.get("label")), (masks, batch.get("mask")), (indices, batch.get("index")),
             ):  # fmt: skip
@@ -73,7 +73,7 @@ def embed_batches(net: MultiViewNet, batches: Iterable[Batch]) -> Embedded:
         net.train(training)
     return Embedded(
         embeddings=_join(embeddings, 1),
-        features=[_join(kept, 0) for kept in features],
+        features=[_join(collected, 0) for collected in features],
         labels=_join(labels, 0) if labels else None,
         mask=_join(masks, 1) if masks else None,
         index=_join(indices, 0) if indices else None,

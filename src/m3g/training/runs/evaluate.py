@@ -32,15 +32,15 @@ from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds
 
-MOST_RAW = 1e7  # entries; a probe on more would be slower than all other scores
+MOST_RAW = 1e7  # numbers in the raw features; a probe on more would be slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, which bounds the memory of the embeddings.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
-WIDE = 96  # columns of a terminal whose results table has room for the meaning of each measure
+WIDE = 96  # width of a terminal in which the table of results has room for the meaning of each measure
 QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
 
 
 class Probe(Callback):
-    """Quick evaluation on the validation split every few epochs: one row of `probes.csv` each."""
+    """Callback that evaluates on the validation split every few epochs and writes a row of `probes.csv`."""
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int) -> None:
         self.table = Table(Path(folder) / "probes.csv")
@@ -82,8 +82,11 @@ def evaluate_run(
         run: the folder.
         data: the data of the run if already read; None reads it.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
-        paper_probe: also the paper's linear probe.
-        few_shot: also probes with a few labels per class; None includes them if the data module does (signals).
+        paper_probe: also train the paper's linear probe.
+        few_shot: also train probes with a few labels per class; None does so if the data module requests it (signals).
+
+    Returns:
+        The scores, and the paths of the plots.
     """
     folder = Run.of(run)
     config = folder.open()
@@ -130,7 +133,7 @@ def evaluate_run(
 
 
 def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor]) -> None:
-    """Write the contribution of each test row to the scores, one line per row; nothing without unique row numbers."""
+    """Write the contribution of each test row to the scores, one line per row; write nothing if row numbers repeat."""
     path.unlink(missing_ok=True)
     if index is not None and len(index.unique()) == len(index):
         columns = ([f"{value:.6g}" for value in part.tolist()] for part in contributions.values())
@@ -184,7 +187,7 @@ def _mapped(cca: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedde
 
 
 def held_out_accuracy(net: MultiViewNet, train: Iterable[Batch], test: Iterable[Batch]) -> tuple[float, float]:
-    """Return the accuracy of a linear probe trained on the seen views and tested on the held-out views, and of chance.
+    """Return the accuracy of a linear probe trained on seen views and tested on held-out views, and that of guessing.
 
     Batches have one view each; all views share one encoder.
     """
@@ -231,7 +234,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     meanings = {
         "linear CCA": "of the training rows, without a network",
         "raw": "the concatenated inputs without a network (linear_views: each view)",
-        "chance": "guessing, random order",
+        "chance": "random guesses, or a random order in retrieval",
     }
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))

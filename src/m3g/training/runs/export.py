@@ -33,6 +33,7 @@ def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiVie
 
 
 def _recipe(config: Config, data: ViewsData) -> dict[str, Any]:
+    """Return the arguments of `build_net`."""
     head: dict[str, float | None] = {"hidden": config.heads.hidden}
     if config.heads.weight_std is not None:
         head["weight_std"] = config.heads.weight_std
@@ -85,13 +86,13 @@ def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
     tensors = dict(net.scaling)
     for name, tensor in net.state_dict().items():
         part, _, rest = name.partition(".")
-        place, _, inner = rest.partition(".")
-        if part == "encoders" and isinstance(net.encoders[int(place)], _Scaled):
+        number, _, inner = rest.partition(".")
+        if part == "encoders" and isinstance(net.encoders[int(number)], _Scaled):
             if inner.startswith("0."):  # the scaling has separate names
                 continue
             inner = inner.removeprefix("1.")
         if part in ("encoders", "projectors"):
-            name = f"{part}.{int(place) % encoders}.{inner}"
+            name = f"{part}.{int(number) % encoders}.{inner}"
         tensors[name] = tensor
     _write(folder, tensors, net.description)
 
@@ -181,7 +182,7 @@ def _input_tensors(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
 
 
 def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
-    """Return the preprocessing that a finished run fitted on its training rows, for views whose fit has tensors."""
+    """Return, by view name, the preprocessing that a finished run fitted on its training rows, if it has tensors."""
     if not run.model.is_file() or not run.weights.is_file() or '"tfidf"' not in run.model_text:
         return {}
     content = json.loads(run.model_text)

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from m3g._csv import print_csv
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, quota exceeded, file too large
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag
 
 

@@ -9,7 +9,7 @@ model.safetensors  the trained weights              model.json     the descripti
 results.json       the final evaluation             plots/         the pictures
 rows.csv           the contribution of each test row to some of the scores
 mismatch.csv       with --mismatch, the reliability of every training entry
-embeddings.safetensors  embeddings of all rows, kept by m3g search
+embeddings.safetensors  embeddings of all rows, stored by m3g search
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def is_repository(name: str | os.PathLike[str]) -> bool:
         >>> is_repository("someone/digits"), is_repository("someone/digits@v1"), is_repository("./run")
         (True, True, False)
     """
-    words = os.fspath(name)
-    matches = REPOSITORY.fullmatch(words.partition("@")[0]) is not None
-    return matches and not Path(words).exists() and not Path(words.partition("/")[0]).is_dir()
+    text = os.fspath(name)
+    matches = REPOSITORY.fullmatch(text.partition("@")[0]) is not None
+    return matches and not Path(text).exists() and not Path(text.partition("/")[0]).is_dir()
 
 
 class Run:
@@ -84,7 +84,7 @@ class Run:
 
     @classmethod
     def of(cls, run: str | os.PathLike[str]) -> Run:
-        """Return the run in this folder; an open one is returned unchanged, and its files are not read again."""
+        """Return the run in this folder; a `Run` is returned unchanged, and its files are not read again."""
         return run if isinstance(run, Run) else cls(run)
 
     @classmethod
@@ -125,7 +125,7 @@ class Run:
     def create(self, config: Config) -> None:
         """Create the folder with its configuration; an existing one is never changed."""
         self.check_new()
-        facts = environment()  # calls git, so it runs before there is anything that a kill could leave behind
+        facts = environment()  # may take seconds (git), so it runs before a killed process would leave files behind
         facts |= {"directory": os.getcwd(), "directory_from_run": os.path.relpath(os.getcwd(), self.path)}
         # Built under another name and renamed, so that a folder of this name is always complete.
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")

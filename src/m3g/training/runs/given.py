@@ -61,7 +61,10 @@ def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -
 
 
 def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) -> Tensor | Sequence[object] | Columns:
-    """Return a list of cells, a mapping from columns to lists, or a tensor (n, ...); a single value is one row."""
+    """Convert one view of n rows to a list of cells, a mapping from columns to lists, or a tensor (n, ...).
+
+    A single value is one row. `shape` is the shape of a row in the network.
+    """
     kind = recipe.get("kind")
     if is_frame(view):
         view = _columns(view) if kind else view.to_numpy()
@@ -70,18 +73,18 @@ def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) ->
     if isinstance(view, CELLS) or is_picture(view):
         view = [view]
     if isinstance(view, Mapping):
-        lists = {column: cells if _many(cells) else [cells] for column, cells in view.items()}
+        lists = {column: cells if _is_list(cells) else [cells] for column, cells in view.items()}
         lengths = sorted({len(cells) for cells in lists.values()})
         if len(lengths) != 1:
             raise ValueError(f"view {name!r} must have columns of one length, got {lengths or 'no columns'}.")
         return lists
     if isinstance(view, (list, tuple)) and view and all(isinstance(row, Mapping) for row in view):
         return {column: [row.get(column) for row in view] for column in dict.fromkeys(c for row in view for c in row)}
-    if isinstance(view, (list, tuple)) and any(isinstance(one, CELLS) or is_picture(one) for one in view):
-        if any(is_picture(one) for one in view):
+    if isinstance(view, (list, tuple)) and any(isinstance(cell, CELLS) or is_picture(cell) for cell in view):
+        if any(is_picture(cell) for cell in view):
             if kind != "image":
                 raise ValueError(f"view {name!r} must be {kind or 'numbers'}, got an image.")
-            return [_content(one) for one in view]
+            return [_content(cell) for cell in view]
         return list(view)
     return _tensor(view, name, shape, image=kind == "image")
 
@@ -99,7 +102,7 @@ def _tensor(view: object, name: str, shape: tuple[int, ...], *, image: bool) -> 
     return tensor
 
 
-def _many(cells: object) -> TypeGuard[Sequence[object]]:
+def _is_list(cells: object) -> TypeGuard[Sequence[object]]:
     return hasattr(cells, "__len__") and not isinstance(cells, (*CELLS, Mapping)) and not is_picture(cells)
 
 

@@ -98,15 +98,15 @@ def push_to_hub(
 
     folder = Run.of(run)
     load(folder)  # rejects an unfinished or damaged run before uploading
-    with tempfile.TemporaryDirectory(prefix="m3g-") as place:
+    with tempfile.TemporaryDirectory(prefix="m3g-") as copies:
         for pattern in FILES:
             for path in folder.path.glob(pattern):
-                target = Path(place) / path.relative_to(folder.path)
+                target = Path(copies) / path.relative_to(folder.path)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
-        write_text(Path(place) / "README.md", model_card(folder, repository, license=license))
+        write_text(Path(copies) / "README.md", model_card(folder, repository, license=license))
         message = commit_message or "Upload a run of m3g"
-        return upload(place, repository, private=private, token=token, revision=revision, message=message)
+        return upload(copies, repository, private=private, token=token, revision=revision, message=message)
 
 
 def upload(
@@ -125,6 +125,7 @@ def upload(
 
 @contextlib.contextmanager
 def _hub_errors(repository: str, what: str) -> Iterator[None]:
+    """Convert errors of the client to a ValueError; `what` is "read from" or "written to"."""
     try:
         yield
     except Exception as error:  # the client raises various errors: connection, permission, token

@@ -1,4 +1,4 @@
-"""Location of the data files of a run: paths are stored as given, and files may have moved since."""
+"""Location of the data files of a run: paths are stored as given, and files may have been moved since."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def located(config: Config, run: Run) -> Config:
     for name, paths in path_options(config).items():
         files = [_find(f"data_options.{name}", path, run) for path in paths]
         options[name] = files if isinstance(options[name], (list, tuple)) else files[0]
-    view = {name: _with_model(own, run) for name, own in config.view.items()}
+    view = {name: _with_model(settings, run) for name, settings in config.view.items()}
     return replace(config, data_options=options, view=view, encoder_options=_with_model(config.encoder_options, run))
 
 
@@ -40,7 +40,7 @@ def path_options(config: Config) -> dict[str, list[str]]:
 
 
 def split_key(given: str) -> tuple[str, str]:
-    """Split off the name of an array in the file, with its colon.
+    """Split a path into the file and, with its colon, the name of an array in the file.
 
     Example:
         >>> split_key("a/b.npz:x"), split_key("c.npy")

@@ -45,8 +45,8 @@ def embed_new(
     return replace(parts[0], embeddings=embeddings, mask=mask, index=torch.arange(mask.shape[1]))
 
 
-def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: bool = False) -> Embedded:
-    """Embed the objects described by words `NAME=VALUE`, each in one or several views.
+def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust: bool = False) -> Embedded:
+    """Embed the objects described by arguments `NAME=VALUE`, each with one or several views.
 
     NAME is a view, or a column of the view of numbers and categories. VALUE is a text, the path of an image or of a
     sound, a list of numbers, a number or a category, as in a cell of the table. For a view of vectors, or a run trained
@@ -54,8 +54,8 @@ def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: boo
     """
     net = load(run, trust=trust)
     given: dict[str, np.ndarray | list[str] | dict[str, str]] = {}
-    for word in words:
-        name, _, value = word.partition("=")
+    for argument in arguments:
+        name, _, value = argument.partition("=")
         recipes = dict(zip(net.view_names, net.inputs or [{"kind": "array"}] * len(net.view_names)))
         table = [view for view, recipe in recipes.items() if name in recipe.get("columns", ()) and name not in recipes]
         if table and recipes[table[0]]["kind"] == "table":
@@ -77,7 +77,7 @@ def embed_query(run: str | os.PathLike[str], words: Sequence[str], *, trust: boo
 
 def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
     names = net.view_names
-    pairs = [word.partition("=") for word in views]
+    pairs = [argument.partition("=") for argument in views]
     if all(sign for _, sign, _ in pairs):
         files = {_checks.one_of("view of --views", name, names): file for name, _, file in pairs}
     elif any(sign for _, sign, _ in pairs):

@@ -1,4 +1,4 @@
-"""Export of a trained network as one file per view that requires neither m3g nor, as ONNX, PyTorch.
+"""Export of a trained network to one file per view, which does not require m3g or, in the ONNX format, PyTorch.
 
 Every file maps the unscaled inputs of one view to embeddings: the scaling of the training data, the encoder and the
 heads in one graph with a dynamic number of rows. A file is written only if it agrees with PyTorch.
@@ -39,7 +39,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Rows(NamedTuple):
-    """Inputs of every view (n, ...) for the comparison, the mask (k, n), and whether they are test rows."""
+    """Inputs of every view (n, ...) for the comparison, the mask (k, n), and whether they are rows of the data."""
 
     views: list[Tensor]
     mask: Tensor | None
@@ -179,7 +179,7 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
 
 
 def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
-    """Return unscaled test rows of the run; random rows if its data cannot be read."""
+    """Return unscaled test rows of the run; random rows if its data cannot be read, unless data are `required`."""
     try:
         data = build_data(run.open(), run)
         split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)

@@ -48,7 +48,7 @@ class TrainedNet(MultiViewNet):
         local_files_only: bool = False,
         trust: bool = False,
     ) -> TrainedNet:
-        """`m3g.load` under its name in transformers."""
+        """Load a network; the same as `m3g.load`, under the name of this call in transformers."""
         from m3g.training.runs.export import load
 
         return load(
@@ -78,9 +78,9 @@ class TrainedNet(MultiViewNet):
         from m3g.training.runs.hub import upload
 
         message = commit_message or "Upload a network of m3g"
-        with tempfile.TemporaryDirectory(prefix="m3g-") as place:
-            self.save_pretrained(place)
-            return upload(place, repo_id, private=private, token=token, revision=revision, message=message)
+        with tempfile.TemporaryDirectory(prefix="m3g-") as folder:
+            self.save_pretrained(folder)
+            return upload(folder, repo_id, private=private, token=token, revision=revision, message=message)
 
     def forward(self, views: Given) -> Tensor:
         """Return embeddings (k, n, d); those of missing views are zero."""
@@ -132,8 +132,8 @@ class TrainedNet(MultiViewNet):
         if len(set(sizes.values())) != 1:
             raise ValueError(f"views must have the same rows, at least one of them present, got {sizes or 'none'}.")
         (number,) = set(sizes.values())
-        nothing = torch.zeros(number, dtype=torch.bool)
-        mask = torch.stack([nothing if part is None else part[1] for part in read])
+        none_present = torch.zeros(number, dtype=torch.bool)
+        mask = torch.stack([none_present if part is None else part[1] for part in read])
         return [None if part is None else part[0] for part in read], mask
 
     def _read(self, view: object, l: int) -> tuple[Tensor, Tensor]:
@@ -151,10 +151,10 @@ class TrainedNet(MultiViewNet):
         if not tensor.is_floating_point():
             return tensor, torch.ones(len(tensor), dtype=torch.bool)
         flat = tensor.flatten(1)
-        here = ~flat.isnan().all(1)
-        if not bool(flat[here].isfinite().all()):
+        present = ~flat.isnan().all(1)
+        if not bool(flat[present].isfinite().all()):
             raise ValueError(f"view {name!r} must be finite numbers, or NaN in a whole row, got others.")
-        return torch.where(here.reshape(-1, *[1] * len(shape)), tensor, 0.0), here.cpu()
+        return torch.where(present.reshape(-1, *[1] * len(shape)), tensor, 0.0), present.cpu()
 
     def _typed(self, view: Tensor, l: int) -> Tensor:
         weight = next(self.parameters())

@@ -1,6 +1,6 @@
 """Validation of settings before anything is read or written.
 
-Names of options are validated against their declarations (`m3g._catalogue`); values of options of a data set, an
+Names of options are validated against their declarations (`m3g._catalogue`). The option values of a data set, an
 encoder or a loss are validated when it is built.
 """
 
@@ -92,4 +92,4 @@ def _options_of(encoder: str | None) -> list[str] | None:
     if encoder is not None and "." in encoder:
         return None
     kinds = [kind for kind in ENCODERS if kind != "transformers"] if encoder is None else [encoder]
-    return list(dict.fromkeys(word for kind in kinds for word in ENCODERS[kind].options()))
+    return list(dict.fromkeys(option for kind in kinds for option in ENCODERS[kind].options()))

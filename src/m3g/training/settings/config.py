@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Group = TypeVar("Group", bound="DataclassInstance")
 FEWEST_EPOCHS = 20  # if the settings do not specify the number
 ENOUGH_STEPS = 600  # optimiser steps of a run whose length is not specified
-Origin = str | Mapping[str, str]  # the file of all settings, or of each by its dotted name
+Origin = str | Mapping[str, str]  # the file of all settings, or a mapping from dotted names of settings to files
 
 
 @dataclass
@@ -54,8 +54,8 @@ class TeacherSettings:
         enabled: train with a teacher
         momentum: momentum of the moving average at the start of the run; it increases to 1 at the end
         student_views: with None, each view in turn is embedded by the teacher and all others by the student (leave one
-            out); with a number s, the student embeds s views, redrawn in each step, and the teacher the others, whose
-            activations need no memory
+            out); with a number s, the student embeds s views, redrawn in each step, and the teacher embeds the others
+            without storing activations
     """
 
     enabled: bool = False
@@ -90,7 +90,7 @@ class OptimSettings:
     reference_batch: int | None = None
 
     def __post_init__(self) -> None:
-        first, second = self.betas  # a file has a list
+        first, second = self.betas  # a list if read from a file
         self.betas = (first, second)
 
 
@@ -99,12 +99,12 @@ class LoopSettings:
     """Length, precision, hardware and checkpoints of the training.
 
     Args:
-        epochs: passes over the training data; None means 20, or as many as about 600 steps require
+        epochs: passes over the training data; None means 20, or more if 20 epochs have fewer than 600 steps
         max_steps: stop after this number of optimiser steps; None means no limit
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
         accumulate: number of batches whose gradients are accumulated before each optimiser step
-        chunk_size: rows of a view embedded at a time, so that only their activations are in memory; they are computed
-            twice, and the loss is that of the whole batch; None embeds all rows at once
+        chunk_size: rows of a view embedded at a time, so that only their activations are in memory; the loss is that of
+            the whole batch, and activations are computed twice; None embeds all rows at once
         clip: maximum gradient norm; None does not clip
         accelerator: cpu, gpu, ...; auto selects the fastest available
         devices: number of processes on this machine (overridden by torchrun)
@@ -112,8 +112,8 @@ class LoopSettings:
         sync_batchnorm: share the statistics of batch normalisation between processes
         checkpoint_every: optimiser steps between two checkpoints
         evaluate_every: epochs between two quick evaluations on the validation split; 0 for none
-        patience: stop after this many evaluations on the validation split (about 25 in a run) without a better
-            retrieval, and keep the best network; 0 trains to the end and keeps the last
+        patience: stop after this many evaluations on the validation split (about 25 in a run) without an improvement of
+            retrieval, and keep the best network; 0 trains to the end and keeps the last network
         log_every: optimiser steps between two rows of metrics.csv
     """
 
@@ -158,8 +158,8 @@ class Config:
             (--view.photo.encoder conv --view.photo.pool 2), the earlier view with which it shares weights
             (--view.de.share en), whether the encoder is frozen (--view.photo.frozen true) and its peak learning rate
             (--view.photo.learning_rate 1e-5)
-        shared: one encoder and one projection head for all views, which must have one shape, instead of one per view;
-            None chooses by the data set
+        shared: one encoder and one projection head for all views, which must have the same shape, instead of one per
+            view; None chooses by the data set
         loss: name of a loss; `m3g losses` lists them
         loss_options: options of the loss, e.g. --loss_options.temperature 0.1
         heads: projection and prediction heads
@@ -168,7 +168,8 @@ class Config:
         loop: the training loop
         views_per_step: number of views compared at a time; None means all, or with the losses m3g and kl as many as are
             fast with their exact solver, whose complexity is n ** k
-        subsets_per_step: number of random subsets of that size that a step averages; None means as many as are fast
+        subsets_per_step: number of random subsets of that size over which a step averages the loss; None means as many
+            as are fast
         view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
             learns to handle missing views; every row keeps two of its views
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them

@@ -1,4 +1,4 @@
-"""YAML of plain values: numbers, words, lists and mappings."""
+"""YAML of plain values: numbers, strings, lists and mappings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_yaml(path: str | Path) -> Plain:
 
 
 def plain_yaml(text: str) -> Plain:
-    """Parse a plain value in YAML: numbers, words, lists and mappings of limited depth."""
+    """Parse a plain value in YAML: numbers, strings, lists and mappings of limited depth."""
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -46,11 +46,11 @@ def _default_encoder(config: Config) -> str | None:
 
 def _named_encoder(config: Config, name: str) -> str | None:
     """Return the encoder set for a view; `text` if the view shares its encoder or sets options of the text encoder."""
-    own = config.view[name]
-    if "encoder" in own:
-        return str(own["encoder"])
-    shares = "share" in own or any(options.get("share") == name for options in config.view.values())
-    implied = shares or not set(ENCODERS["text"].options()).isdisjoint(own)
+    options = config.view[name]
+    if "encoder" in options:
+        return str(options["encoder"])
+    shares = "share" in options or any(others.get("share") == name for others in config.view.values())
+    implied = shares or not set(ENCODERS["text"].options()).isdisjoint(options)
     return _default_encoder(config) or ("text" if implied else None)
 
 
@@ -58,9 +58,9 @@ def _processor(config: Config, options: Mapping[str, object]) -> Reading:
     """Return the preprocessing of a view's pretrained model; empty if its settings name none."""
     if "share" in options:
         options = config.view.get(str(options["share"]), {})
-    own = "encoder" in options
-    encoder = options["encoder"] if own else config.encoder
-    model = (options if own else config.encoder_options).get("model")
+    separate = "encoder" in options
+    encoder = options["encoder"] if separate else config.encoder
+    model = (options if separate else config.encoder_options).get("model")
     if encoder != "transformers" or not isinstance(model, str) or "/" not in model:
         return {}
     return {"processor": processor_of(model)}
@@ -86,7 +86,10 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
 
 
 def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
-    """Return the default encoder of every view; two or more numeric or TF-IDF views start at linear CCA."""
+    """Return the default encoder of every view.
+
+    If two or more views are numeric or TF-IDF, numeric views get the encoder `residual`, which starts at linear CCA.
+    """
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     if shared or names.count("mlp") + names.count("tfidf") < 2:
         return names
@@ -101,14 +104,14 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
             raise ValueError(
                 f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.suggestion(name, known)}"
             )
-    own = {name: _network_options(options) for name, options in config.view.items()}
+    separate = {name: _network_options(options) for name, options in config.view.items()}
     for name, kind in zip(data.view_names, kinds(data)):
-        named = own.get(name, {}).get("encoder", config.encoder if "share" not in own.get(name, {}) else None)
-        if named == "tfidf" and kind != "tfidf":
+        options = separate.get(name, {})
+        if options.get("encoder", config.encoder if "share" not in options else None) == "tfidf" and kind != "tfidf":
             raise ValueError(f"view.{name}.encoder must suit a view of kind {kind}, got tfidf, which is for text.")
-    shared = data.shared_encoder and not any(own.values()) if config.shared is None else config.shared
+    shared = data.shared_encoder and not any(separate.values()) if config.shared is None else config.shared
     names = _default_encoders(data, shared=shared)
-    if not any(own.values()) and (config.encoder is not None or shared or len(set(names)) == 1):
+    if not any(separate.values()) and (config.encoder is not None or shared or len(set(names)) == 1):
         return replace(config, shared=shared, encoder=config.encoder or names[0])
     if shared:
         raise ValueError("shared must be false if views have separate encoders, got true: use view.NAME.share.")
@@ -121,7 +124,7 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
     for name, default in zip(data.view_names, names):
         given = config.view.get(name, {})
         base = {} if "encoder" in given else {"encoder": config.encoder or default, **config.encoder_options}
-        view[name] = {**given} if "share" in given else {**given, **base, **own.get(name, {})}
+        view[name] = {**given} if "share" in given else {**given, **base, **separate.get(name, {})}
     return replace(config, shared=False, view=view)
 
 
@@ -139,10 +142,10 @@ def described(config: Config, data: ViewsData, *, columns: bool = False) -> list
 
 
 def _encoder_of(config: Config, name: str) -> str:
-    own = config.view.get(name, {})
-    if "share" in own:
-        return f"the encoder of {own['share']}"
-    return f"encoder {own.get('encoder', config.encoder)}" + (", frozen" if own.get("frozen") else "")
+    options = config.view.get(name, {})
+    if "share" in options:
+        return f"the encoder of {options['share']}"
+    return f"encoder {options.get('encoder', config.encoder)}" + (", frozen" if options.get("frozen") else "")
 
 
 def num_epochs(config: Config, data: ViewsData) -> int:
@@ -151,7 +154,10 @@ def num_epochs(config: Config, data: ViewsData) -> int:
 
 
 def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int | None]) -> Spec | list[Spec]:
-    """Return the `encoder` argument of `m3g.nets.build_net`: one description, or one per view."""
+    """Return the `encoder` argument of `m3g.nets.build_net`: one description, or one per view.
+
+    `rates` are the sampling rates of the views, None for views that are not sounds.
+    """
     if not any(_network_options(options) for options in config.view.values()):
         assert config.encoder is not None
         return _spec(config.encoder, config.encoder_options, rates[0] if rates else None)
