@@ -24,7 +24,9 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
     parser.add_argument("--max_k", type=int, default=4, help="measure 2, ..., max_k views")
     parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy (overhead)")
-    parser.add_argument("--temperature", type=float, default=None, help="the same in units of InfoNCE, 0.1 by default")
+    parser.add_argument(
+        "--temperature", type=float, default=None, help="epsilon in units of InfoNCE, 0.1 by default (overhead)"
+    )
     parser.add_argument("--images", type=int, default=2, help="images per view for measuring the network")
     parser.add_argument("--repeats", type=int, default=3, help="number of timings; the median is reported (overhead)")
     parser.add_argument("--out", type=str, default="bench", help="output folder")
@@ -87,7 +89,7 @@ def _memory(args: Namespace, out: Path) -> None:
     rows = memory(k=args.max_k, n=args.images)
     full = rows[-1]["bytes"]
     print_table(
-        ["student views", "teacher views", "kept for backward (MiB)", "of all-student"],
+        ["student views", "teacher views", "stored for backward (MiB)", "relative to all-student"],
         [
             (
                 int(r["students"]),

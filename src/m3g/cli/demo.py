@@ -33,8 +33,8 @@ NOTES = (
     "linear: accuracy of a linear probe, trained and tested on the mean of the six views. one view, 70 % missing: the",
     "same probe, tested on a single view, and with 70 % of the entries missing. moved: a probe trained on one view and",
     "tested on another. R@1: objects retrieved in another view, among 400. matched: objects whose six views the best",
-    "polymatching of a batch of 16 joins correctly. Raw features are all views concatenated, missing ones at their",
-    "mean. They are best on complete rows; aligned views are better if few views are present.",
+    "polymatching of a batch of 16 joins correctly. Raw features are all views concatenated, with missing ones",
+    "replaced by their mean. They are best on complete rows; aligned views are better if few views are present.",
 )
 SUM_NOTES = (
     "The query consists of the pixels of a digit a and the profiles of a digit b. A sum is retrieved if the nearest",

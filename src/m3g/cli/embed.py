@@ -26,7 +26,7 @@ for missing views), mean over the present views, mask, index and views."""
 
 def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="the folder of a finished run")
-    parser.add_argument("--out", type=str, required=True, help="output .npz file; must not exist")
+    parser.add_argument("--out", type=str, required=True, help="output file (.npz, .h5mu or .h5ad); must not exist")
     parser.add_argument("--split", type=str, default=None, help="train, val, test or all (default)")
     parser.add_argument("--table", type=str, default=None, help="new objects: a table with any of the run's columns")
     parser.add_argument(
@@ -68,4 +68,4 @@ def run(args: Namespace, name: str) -> None:
             raise ValueError(f"--out must be an .npz file unless the data is a {suffix} file, got {args.out!r}.")
         omics.write_embeddings(Path(table), out, content["mean"], content["index"])
     k, n, d = content["embeddings"].shape
-    print(f"{out}: {k} views of {n} points in {d} dimensions ({', '.join(content)})")
+    print(f"{out}: {k} views of {n} objects in {d} dimensions ({', '.join(content)})")

@@ -11,8 +11,8 @@ from m3g.cli.parser import Parser
 
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {
-    "flow": """Draw the paper's Figure 1 and its animation: n objects (colours) in k views (shapes) as free points that
-    descend a loss, with the true matching and the current best polymatching.
+    "flow": """Draw and animate the paper's Figure 1: n objects (colours) in k views (shapes) are free points, moved by
+    gradient descent on a loss, with the true matching and the current best polymatching.
 
   m3g flow                                            five objects in three views, in the plane
   m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same points
@@ -28,7 +28,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--k", type=int, default=3, help="number of views")
     parser.add_argument("--space", type=str, default="plane", help="plane or sphere")
     parser.add_argument(
-        "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; on the sphere any"
+        "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; any on the sphere"
     )
     parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy in the gap, 0.05 by default")
     parser.add_argument(

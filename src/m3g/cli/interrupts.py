@@ -1,4 +1,4 @@
-"""Ctrl-C: one line of output, at any time and for any number of processes.
+"""Handling of Ctrl-C: one line of output, at any time and for any number of processes.
 
 Processes of a run are started with SIGINT blocked and accept it once they can exit silently; the process that started
 them reports the interruption for all.
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code after SIGINT
 STARTED_BY = "M3G_STARTED_BY"  # process id of the command that started this process
 
 
@@ -23,7 +23,7 @@ def started_by_command() -> bool:
 
 
 def accept_interrupts() -> None:
-    """Unblock SIGINT if the process was started with it blocked; a pending signal is raised here."""
+    """Unblock SIGINT if the process was started with it blocked; a pending SIGINT is then delivered."""
     if hasattr(signal, "pthread_sigmask"):  # not on Windows
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 

@@ -20,7 +20,7 @@ from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, exiting_
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
-USER_ERROR = 2
+USER_ERROR = 2  # exit code
 MESSAGES = "M3G_MESSAGES"  # file for the final messages of the processes of a run
 
 
@@ -120,7 +120,7 @@ def from_first(name: str, default: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Exit a process started by `run_in_processes` when its parent is gone, even after kill -9."""
+    """Exit a process started by `run_in_processes` when its parent has ended, even by kill -9."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:
@@ -134,8 +134,9 @@ def end_with_parent() -> None:
 def leave(code: int) -> int:
     """Return the exit code; in a process group, exit immediately.
 
-    This skips the shutdown of the Python interpreter: a thread of the process group that requires the interpreter lock
-    during shutdown aborts the process, and after an error the destructor of the group would wait for exited processes.
+    An immediate exit skips the shutdown of the Python interpreter. During shutdown, a thread of the process group that
+    requires the interpreter lock would abort the process, and after an error the destructor of the group would wait for
+    exited processes.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         if code == 0:

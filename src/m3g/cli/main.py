@@ -15,8 +15,8 @@ from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last,
 from m3g.cli.parser import Parser, data_root
 
 # name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`, which may return an exit
-# code. Optional: `prepare(words)` splits the words into settings of a run, stored in `args.given`, and other words;
-# `names()` returns further options to suggest for a misspelt one.
+# code. Optionally, `prepare(arguments)` separates settings of a run, stored in `args.given`, from other arguments, and
+# `names()` returns further options to suggest for a misspelt one. `args.command_line` has all arguments.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),
@@ -66,14 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED  # the first process reports it for all
         return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=INTERRUPTED)
     except BrokenPipeError:
-        # the reader of our output, such as `head`, closed the pipe
+        # The reader of the output, such as `head`, closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ImportError as error:
         if error.name and error.name.split(".")[0] == "m3g":
             raise
-        named = "" if "pip install" in str(error) else "; commands require the extra train: pip install 'm3g[train]'"
-        return _fail(f"{error}{named}", debug)
+        advice = "" if "pip install" in str(error) else "; commands require the extra train: pip install 'm3g[train]'"
+        return _fail(f"{error}{advice}", debug)
     except (ValueError, OSError, MemoryError, RecursionError) as error:
         return _fail(_one_line(error), debug)
     except RuntimeError as error:
@@ -101,15 +101,15 @@ def _dispatch(arguments: list[str]) -> int:
         raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{suggestion(name, COMMANDS)}")
     module, summary = COMMANDS[name]
     command = importlib.import_module(f"m3g.cli.{module}")
-    given, words = command.prepare(arguments[1:]) if hasattr(command, "prepare") else (None, arguments[1:])
+    given, others = command.prepare(arguments[1:]) if hasattr(command, "prepare") else (None, arguments[1:])
     parser = Parser(
         f"m3g {name}",
         usage=f"m3g {name} {getattr(command, 'USAGE', {}).get(name, '[options]')}",
         description=getattr(command, "DESCRIPTION", {}).get(name, summary),
     )
     command.arguments(parser, name)
-    args = parser.parse(words, also=getattr(command, "names", list))
-    args.given, args.words = given, arguments
+    args = parser.parse(others, also=getattr(command, "names", list))
+    args.given, args.command_line = given, arguments
     if name != "reproduce":  # its --run is an id, whose folder may not exist yet
         _open_runs(args)
     return int(command.run(args, name) or 0)

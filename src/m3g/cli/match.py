@@ -7,7 +7,7 @@ from argparse import Namespace
 from m3g.cli.output import check_out, print_table
 from m3g.cli.parser import Parser
 
-SHOWN = 20
+SHOWN = 20  # maximum number of printed rows
 
 USAGE = {"match": "A.npy B.npy [C.npy ...] [options]"}
 DESCRIPTION = {
@@ -20,13 +20,13 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy --allow-unmatched    the same, with unlikely rows left unmatched
 
 All files contain points of one space, with the same number of columns. The table shows the most probable tuple of each
-row of the largest file (the first, if several are): one row of each file, counted from 0. The probability is that
-of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum to 1.
-They depend on epsilon and are not calibrated.
+row of the largest file (the first of them, if several are largest): one row of each file, counted from 0. The
+probability is that of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum
+to 1. They depend on epsilon and are not calibrated.
 
-With --one-to-one every row is in exactly one tuple, and the probability is the smallest membership probability of its
-rows. On real data it differs from observed frequencies by 0.13 to 0.25, and with 40 known objects (--known) by 0.03 to
-0.07. An empty cell means that the tuple has no row of this file."""
+With --one-to-one every row is in exactly one tuple, and the probability of a tuple is the smallest membership
+probability of its rows. On real data it differs from observed frequencies by 0.13 to 0.25, and with 40 known objects
+(--known) by 0.03 to 0.07. An empty cell means that the tuple has no row of this file."""
 }
 
 

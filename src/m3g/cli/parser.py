@@ -17,7 +17,7 @@ from m3g.training.settings.plain_yaml import plain_yaml
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keep the line breaks of descriptions, and show defaults other than None and False."""
+    """Help formatter that keeps the line breaks of descriptions and shows defaults other than None and False."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         shown = action.default not in (None, False, argparse.SUPPRESS, {})
@@ -55,9 +55,9 @@ class Parser(argparse.ArgumentParser):
             "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
         )
 
-    def parse(self, words: Sequence[str], *, also: Callable[[], Sequence[str]] = tuple) -> argparse.Namespace:
-        """Parse the arguments; the error for an unknown option suggests a known one, or one of `also`."""
-        args, unknown = self.parse_known_args(words)
+    def parse(self, arguments: Sequence[str], *, also: Callable[[], Sequence[str]] = tuple) -> argparse.Namespace:
+        """Parse the arguments; the error for an unknown option suggests a known one, or one that `also` returns."""
+        args, unknown = self.parse_known_args(arguments)
         if unknown:
             got = unknown[0].partition("=")[0]
             raise ValueError(
@@ -70,18 +70,18 @@ class Parser(argparse.ArgumentParser):
         raise ValueError(re.sub(r"^argument (\S+): must", r"\1 must", message))
 
 
-def _value(word: str, hint: Annotation) -> object:
+def _value(text: str, hint: Annotation) -> object:
     try:
-        value = plain_yaml(word)
+        value = plain_yaml(text)
     except (yaml.YAMLError, ValueError):
-        value = word
+        value = text
     if not fits(value, hint):
         raise argparse.ArgumentTypeError(f"must be {in_words(hint)}, got {value!r}.")
     return value
 
 
 def data_root(args: argparse.Namespace) -> Path | None:
-    """Return the validated --data-root of a command, None if it is not given or not an option."""
+    """Return the validated --data-root of a command; None if it is not given, or not an option of the command."""
     given: str | None = getattr(args, "data_root", None)
     if given is not None and not Path(given).is_dir():
         raise ValueError(f"--data-root must be a folder that exists, got {given!r}.")

@@ -35,8 +35,8 @@ DESCRIPTION = {
 
 Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
 query, --in those of the objects); similarity is the cosine. A row is not its own neighbour unless --itself is true.
-Embeddings are kept in the run folder until the network or the data change. The search is exact; --approximate uses a
-faiss index (extra search)."""
+Embeddings are stored in the run folder and reused until the network or the data change. The search is exact;
+--approximate uses a faiss index (extra search)."""
 }
 
 
@@ -69,41 +69,41 @@ def run(args: Namespace, name: str) -> None:
     checks.positive_int("--top", args.top)
     checks.one_of("--split", args.split, SPLITS)
     shown = _Cells.select(args.run, args.show)
-    everything = collection(args.run, trust=args.trust)
-    assert everything.embeddings is not None
-    assert everything.index is not None
-    by, among = (_chosen(option, getattr(args, option), everything.view_names or ()) for option in ("by", "in"))
-    queries, places = _queries(args, everything, by)
+    objects = collection(args.run, trust=args.trust)
+    assert objects.embeddings is not None
+    assert objects.index is not None
+    by, among = (_chosen(option, getattr(args, option), objects.view_names or ()) for option in ("by", "in"))
+    queries, query_positions = _queries(args, objects, by)
     assert queries.embeddings is not None
     assert queries.index is not None
-    mask = everything.present & among.unsqueeze(1)
+    mask = objects.present & among.unsqueeze(1)
     if args.split != "all":
-        mask = mask & torch.tensor([split == args.split for split in everything.split or ()])
-    kept = mask.any(0).nonzero().flatten()
-    if len(kept) == 0:
+        mask = mask & torch.tensor([split == args.split for split in objects.split or ()])
+    candidates = mask.any(0).nonzero().flatten()
+    if len(candidates) == 0:
         raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
-    place = torch.full((mask.shape[1],), -1)
-    place[kept] = torch.arange(len(kept))
+    candidate_number = torch.full((mask.shape[1],), -1)
+    candidate_number[candidates] = torch.arange(len(candidates))
     neighbours = search(
         queries.embeddings,
-        everything.embeddings[:, kept],
+        objects.embeddings[:, candidates],
         query_mask=queries.mask,
-        mask=mask[:, kept],
+        mask=mask[:, candidates],
         top=args.top,
-        without=None if args.itself or places is None else place[places],
+        without=None if args.itself or query_positions is None else candidate_number[query_positions],
         readout=build_loss(args.run.open()).readout or "mean",
         approximate=args.approximate,
     )
-    nearest, similarities = kept[neighbours.indices], neighbours.similarities.tolist()
-    cells = shown.read(everything.index[nearest.flatten()].tolist())
-    labelled = everything.labels is not None
+    nearest, similarities = candidates[neighbours.indices], neighbours.similarities.tolist()
+    cells = shown.read(objects.index[nearest.flatten()].tolist())
+    labelled = objects.labels is not None
     head = ["query", "rank", "row", "similarity", *(["label"] if labelled else []), *shown.columns]
-    titles = [str(row) if places is not None else f"new {row}" for row in queries.index.tolist()]
+    titles = [str(row) if query_positions is not None else f"new {row}" for row in queries.index.tolist()]
     table: list[list[object]] = []
     for query, positions, scores in zip(titles, nearest.tolist(), similarities):
         for rank, (position, similarity) in enumerate(zip(positions, scores), start=1):
-            row = int(everything.index[position])
-            label = [everything.label_name(position)] if labelled else []
+            row = int(objects.index[position])
+            label = [objects.label_name(position)] if labelled else []
             table.append([query, rank, row, f"{similarity:.4f}", *label, *cells.get(row, {}).values()])
     print_table(head, [[_short(cell) for cell in row] for row in table], most=SHOWN)
     if out is not None and out.suffix == ".html":
@@ -114,7 +114,7 @@ def run(args: Namespace, name: str) -> None:
 
 
 class _Cells(NamedTuple):
-    """Columns of a run's table that describe its rows, and the kinds of those that are views; empty for arrays."""
+    """Columns of a run's table that describe its rows, and the kinds of all columns of views; empty for arrays."""
 
     columns: list[str]
     kinds: dict[str, str]
@@ -165,23 +165,23 @@ def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[ob
     from m3g.report.search_page import cell_html, search_page
     from m3g.training.runs.files import write_text
 
-    new = any("=" in word for word in args.query)
-    given = "<br>".join(
+    new = any("=" in value for value in args.query)
+    new_query = "<br>".join(
         cell_html(value, shown.kinds.get(view), Path(), outside=True) if sign else escape(view)
-        for view, sign, value in (word.partition("=") for word in args.query)
+        for view, sign, value in (argument.partition("=") for argument in args.query)
     )
-    plain, folder = len(head) - len(shown.columns), Path() if shown.source is None else shown.source.folder
-    parts: dict[str, list[list[str]]] = {}
+    num_plain, folder = len(head) - len(shown.columns), Path() if shown.source is None else shown.source.folder
+    tables: dict[str, list[list[str]]] = {}
     for first, *row in table:
         query = escape(str(first))
-        title = (given if query == "new 0" else query) if new else f"row {query}"
-        cells = [escape(str(cell)) for cell in row[: plain - 1]]
+        title = (new_query if query == "new 0" else query) if new else f"row {query}"
+        cells = [escape(str(cell)) for cell in row[: num_plain - 1]]
         views = [
             cell_html(cell, shown.kinds.get(name), folder, outside=shown.outside)
-            for name, cell in zip(shown.columns, row[plain - 1 :])
+            for name, cell in zip(shown.columns, row[num_plain - 1 :])
         ]
-        parts.setdefault(title, []).append(cells + views)
-    write_text(out, search_page(f"Search in {args.run.path.name}", head[1:], parts))
+        tables.setdefault(title, []).append(cells + views)
+    write_text(out, search_page(f"Search in {args.run.path.name}", head[1:], tables))
     print(f"page      {out}")
 
 
@@ -194,33 +194,33 @@ def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tenso
     return torch.tensor([given is None or name in given for name in names])
 
 
-def _queries(args: Namespace, everything: Embedded, by: Tensor) -> tuple[Embedded, Tensor | None]:
-    """Return the queries and their positions in the data; None for new objects."""
+def _queries(args: Namespace, objects: Embedded, by: Tensor) -> tuple[Embedded, Tensor | None]:
+    """Return the queries, and their positions among the objects of the run; None for new objects."""
     import torch
 
     from m3g.training.runs.new_data import embed_query
 
-    if any("=" in word for word in args.query):
+    if any("=" in value for value in args.query):
         if args.by is not None:
             raise ValueError("--by must be used with rows as the query, got VIEW=VALUE: omit --by.")
-        for word in args.query:
-            if "=" not in word:
-                raise ValueError(f"--query must be either rows or VIEW=VALUE, got {word!r} next to values.")
+        for value in args.query:
+            if "=" not in value:
+                raise ValueError(f"--query must be either rows or VIEW=VALUE, got {value!r} next to values.")
         return embed_query(args.run, args.query, trust=args.trust), None
-    assert everything.index is not None
-    index = everything.index.tolist()
+    assert objects.index is not None
+    index = objects.index.tolist()
     try:
-        rows = [int(word) for word in args.query]
+        rows = [int(value) for value in args.query]
     except ValueError:
-        wrong = next(word for word in args.query if not word.lstrip("-").isdigit())
-        raise ValueError(f"--query must be row numbers of the data or VIEW=VALUE, got {wrong!r}.") from None
+        invalid = next(value for value in args.query if not value.lstrip("-").isdigit())
+        raise ValueError(f"--query must be row numbers of the data or VIEW=VALUE, got {invalid!r}.") from None
     for row in rows:
         if row not in index:
             raise ValueError(f"--query must be rows of the data, from {min(index)} to {max(index)}, got {row}.")
-    places = torch.tensor([index.index(row) for row in rows])
-    queries = everything.take(places)
+    positions = torch.tensor([index.index(row) for row in rows])
+    queries = objects.take(positions)
     mask = queries.present & by.unsqueeze(1)
     for row, has_view in zip(rows, mask.any(0).tolist()):
         if not has_view:
             raise ValueError(f"--by must be a view that the query has, but row {row} has none of {', '.join(args.by)}.")
-    return replace(queries, mask=mask), places
+    return replace(queries, mask=mask), positions

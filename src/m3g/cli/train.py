@@ -86,7 +86,7 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def _add_settings(parser: _ArgumentGroup, kind: type, prefix: str) -> None:
-    """Add settings to the help; `prepare` removes them from the words before the parser runs."""
+    """Add settings to the help; `prepare` removes them from the arguments before the parser runs."""
     from docstring_parser.google import parse
 
     meanings = {part.arg_name: " ".join((part.description or "").split()) for part in parse(kind.__doc__ or "").params}
@@ -101,13 +101,16 @@ def names() -> list[str]:
     """Return the options of all losses, data sets and encoders, as suggestions for a misspelt option."""
     groups = {"data_options": DATA, "loss_options": LOSSES, "encoder_options": ENCODERS}
     return [
-        f"--{group}.{name}" for group, all_ in groups.items() for entry in all_.values() for name in entry.options()
+        f"--{group}.{option}"
+        for group, entries in groups.items()
+        for entry in entries.values()
+        for option in entry.options()
     ]
 
 
-def prepare(words: list[str]) -> tuple[Given, list[str]]:
-    """Split the words of the command line into settings of the run and other words."""
-    given = read_settings(words, ignored=COMMAND_OPTIONS)
+def prepare(arguments: list[str]) -> tuple[Given, list[str]]:
+    """Split the arguments of the command line into settings of the run and other arguments."""
+    given = read_settings(arguments, ignored=COMMAND_OPTIONS)
     return given, given.others
 
 
@@ -168,7 +171,7 @@ def run(args: Namespace, name: str) -> int:
         print(config.to_yaml(), end="")
         return 0
     if config.loop.devices > 1 and not args.dry_run and not started():
-        return run_in_processes(config.loop.devices, args.words)
+        return run_in_processes(config.loop.devices, args.command_line)
     if args.dry_run:
         from m3g.training.loop.dry_run import dry_run
 
@@ -183,7 +186,7 @@ def run(args: Namespace, name: str) -> int:
     resume = args.resume is not None
     with contextlib.ExitStack() as stack:
         if not resume and args.out is None:
-            folder = Run(stack.enter_context(own_folder(Path("runs"), config.loss)))
+            folder = Run(stack.enter_context(numbered_folder(Path("runs"), config.loss)))
         elif not resume and is_first():
             folder.check_new()  # before reading the data, which may take a long time
         loggers = stack.enter_context(Loggers(config, folder))
@@ -204,8 +207,8 @@ def next_run(parent: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Yield, in all processes of the run, a folder reserved by the first process."""
+def numbered_folder(parent: Path, name: str) -> Iterator[Path]:
+    """Yield the folder `parent/name-N` that the first process reserves, in all processes of the run."""
     if not is_first():
         yield Path(from_first("folder", str(next_run(parent, name))))
         return

@@ -21,7 +21,7 @@ class Given(NamedTuple):
     Attributes:
         settings: nested plain values, not validated.
         origin: the file of every setting that was read from one, by dotted name.
-        others: the words that are not settings.
+        others: the arguments that are not settings.
     """
 
     settings: dict[str, Any]
@@ -29,12 +29,12 @@ class Given(NamedTuple):
     others: list[str]
 
 
-def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
-    """Split a command line into settings and other words.
+def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
+    """Split a command line into settings and other arguments.
 
     `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c; `--config FILE` sets the content of the file. Later settings replace
-    earlier ones. A setting that is a list of words consumes all words up to the next option, and accumulates if it is
-    repeated. Names in `ignored` are skipped in files.
+    earlier ones. A setting that is a list of strings consumes all arguments up to the next option, and accumulates if
+    it is repeated. Names in `ignored` are skipped in files.
 
     Example:
         >>> given = read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
@@ -42,16 +42,16 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
         ({'loss_options': {'solver': {'rank': 512}}, 'loop': {'epochs': 3}}, ['--out', 'run'])
     """
     given = Given({}, {}, [])
-    rest = list(words)
+    rest = list(arguments)
     lists: dict[str, list[str]] = {}
     known = {field.name for field in dataclasses.fields(Config)}
-    several = {name for name, hint in get_type_hints(Config).items() if get_origin(hint) is Sequence}
+    list_settings = {name for name, hint in get_type_hints(Config).items() if get_origin(hint) is Sequence}
     while rest:
-        word = rest.pop(0)
-        option, equals, value = word.partition("=")
+        argument = rest.pop(0)
+        option, equals, value = argument.partition("=")
         path = option.removeprefix("--").split(".")
         if not option.startswith("--") or path[0] not in (*known, "config"):
-            given.others.append(word)
+            given.others.append(argument)
             continue
         if not equals:
             if not rest or rest[0].startswith("--"):
@@ -61,7 +61,7 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
             content = {name: part for name, part in _read_file(value).items() if name not in ignored}
             given.origin.update(dict.fromkeys(flat(content), value))
             _merge(given.settings, content)
-        elif path[0] in several and len(path) == 1 and not value.startswith("["):
+        elif path[0] in list_settings and len(path) == 1 and not value.startswith("["):
             values = lists.setdefault(path[0], [])
             values.append(value)
             while rest and not rest[0].startswith("-"):
@@ -73,7 +73,7 @@ def read_settings(words: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
 
 
 def _read_file(given: str) -> Options:
-    """Read a settings file, given by its path or by the name of one in the package."""
+    """Read a settings file, given by its path or, for a file of the package, by its name."""
     folder = resources.files("m3g") / "configs"
     shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
     path = Path(shipped.get(given, given))
@@ -85,19 +85,19 @@ def _read_file(given: str) -> Options:
     return content
 
 
-def _value(option: str, path: list[str], word: str) -> object:
-    """Return the value of a word: unchanged for a string setting, otherwise parsed as YAML."""
+def _value(option: str, path: list[str], text: str) -> object:
+    """Return the value of a setting: the unchanged text for a string setting, otherwise parsed as YAML."""
     hints = get_type_hints(Config)
     hint = hints[path[0]]
     if len(path) == 2 and dataclasses.is_dataclass(hint):
         hint = get_type_hints(hint).get(path[1])
     if hint is str:
-        return word
+        return text
     try:
-        return plain_yaml(word)
+        return plain_yaml(text)
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(
-            f"{option} must be a value in YAML, got {word[:60]!r} ({' '.join(str(error).split())})."
+            f"{option} must be a value in YAML, got {text[:60]!r} ({' '.join(str(error).split())})."
         ) from error
 
 
