@@ -3,9 +3,9 @@
 `m3g reproduce default-set`: 36 runs of about 30 seconds on one core; no data required. Expected: a tie.
 
 Both losses train the same network on the six views of the digits, with the same optimiser and number of epochs. Every
-seed has its own split of the rows. Both are trained with every seed over a grid of the same size (three values of
-epsilon or temperature, without and with dropout). The best setting on the validation splits is evaluated on the test
-splits, which are not used for any choice.
+seed has a different split of the rows. Both losses are trained with every seed over a grid of the same size (three
+values of epsilon or temperature, without and with dropout). The best setting on the validation splits is evaluated on
+the test splits, which are not used for any choice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHOSEN_BY = ("linear_mean", "recall_at_1", "linear_transfer")
 
 
 class Summary(TypedDict):
-    """Scores over the seeds."""
+    """Mean and standard deviation of each score over the seeds."""
 
     mean: dict[str, float]
     deviation: dict[str, float]
@@ -129,9 +129,9 @@ def collect(results: list[Result], folder: Path) -> str:
     seeds = sorted({row["labels"]["seed"] for row in results})
     methods = {}
     for loss in METHODS:
-        mine = [row for row in results if row["labels"]["arm"] == loss]
-        if mine:
-            methods[loss] = chosen(mine)
+        loss_results = [row for row in results if row["labels"]["arm"] == loss]
+        if loss_results:
+            methods[loss] = chosen(loss_results)
     raw = summary([raw_features(split_seed=seed + 1) for seed in seeds], ("linear_mean", "knn_mean"))
     numbers = {"methods": methods, "raw": raw, "seeds": seeds, "environment": environment()}
     write_json(folder / "default_set.json", numbers)
@@ -154,10 +154,10 @@ def chosen(results: list[Result]) -> Chosen:
     """Evaluate one method: its grid on the validation splits, and the runs of the best setting on the test splits."""
     tried: list[tuple[Tried, list[dict[str, float]]]] = []
     for value, dropout in sorted({(row["labels"]["value"], row["labels"]["dropout"]) for row in results}):
-        mine = [row for row in results if (row["labels"]["value"], row["labels"]["dropout"]) == (value, dropout)]
-        validation = summary([row["metrics"]["val"] for row in mine], CHOSEN_BY)
+        rows = [row for row in results if (row["labels"]["value"], row["labels"]["dropout"]) == (value, dropout)]
+        validation = summary([row["metrics"]["val"] for row in rows], CHOSEN_BY)
         score = statistics.fmean(validation["mean"].values())
-        tests = [row["metrics"]["test"] for row in sorted(mine, key=lambda row: row["labels"]["seed"])]
+        tests = [row["metrics"]["test"] for row in sorted(rows, key=lambda row: row["labels"]["seed"])]
         tried.append(({"value": value, "dropout": dropout, "score": score, "validation": validation}, tests))
     best, tests = max(tried, key=lambda pair: pair[0]["score"])
     return {"best": best, "tried": [setting for setting, _ in tried], "runs": tests, **summary(tests, COLUMNS)}

@@ -5,11 +5,11 @@ NAME is the same emoji. A run takes about 30 seconds.
 
 A small convolutional network learns from class-aligned batches of n = 16 emoji of four vendors at 16 pixels; the fifth
 vendor is unseen. An image of the unseen vendor is assigned to the emoji with the nearest mean of features over the seen
-vendors. A fifth of the emoji is excluded from training. They are used to choose the settings of a method, by retrieving
-images of each seen vendor from the means of the other three, and to measure transfer to new classes.
+vendors. A fifth of the emoji are excluded from training. They are used to choose the settings of a method, by
+retrieving images of each seen vendor from the means of the other three, and to measure transfer to new classes.
 
-Every method has the same grids: five temperatures with the middle of three learning rates, then the other two with
-the best of them. The unit of every interval is the unseen vendor.
+Every method has the same grids: five temperatures with the middle one of three learning rates, then the other two
+learning rates with the best temperature. The unit of every interval is the unseen vendor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from m3g.training.loop.nonfinite import NonFiniteLoss
 
 POINTS, STEPS = 16, 3000
 SEEDS, TUNING_SEED = 4, 100
-RATES = (3e-3, 1e-3, 1e-2)  # temperatures are compared with the first
+RATES = (3e-3, 1e-3, 1e-2)  # temperatures are compared at the first
 LENGTHS = (300, 1000, 6000)
 LENGTHS_OF = ("m3g, no teacher", "infonce-ave, no teacher")
 TUNED_ON = "openmoji"
@@ -130,8 +130,8 @@ def _alone(name: str) -> bool:
 
 def _seed(seed: int, tuned: Mapping[str, Tuned], request: Request) -> Iterator[RunSpec]:
     for unseen in VENDORS:
-        for name, found in tuned.items():
-            yield found.chosen(_run(name, ARMS[name], unseen, seed, request))
+        for name, tuning in tuned.items():
+            yield tuning.chosen(_run(name, ARMS[name], unseen, seed, request))
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]:
@@ -144,7 +144,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]
     unseen = str(run.data_options["held_out"][0])
     trained, new = (_features(net, data / file) for file in (TRAIN, NEW))
     seen = list(views.view_names)
-    retrieved = [nearest_mean(new[one], [new[other] for other in seen if other != one]) for one in seen]
+    retrieved = [nearest_mean(new[vendor], [new[other] for other in seen if other != vendor]) for vendor in seen]
     return {
         "validation": statistics.fmean(retrieved),
         "test": nearest_mean(trained[unseen], [trained[name] for name in seen]),
@@ -163,7 +163,9 @@ def _features(net: nn.Module, path: Path) -> dict[str, Tensor]:
 
 
 def nearest_mean(points: Tensor, vendors: list[Tensor]) -> float:
-    """Return the fraction of points (n, d) whose nearest mean over the vendors, by cosine, is that of their own class.
+    """Return the fraction of points (n, d) whose nearest class mean, by cosine, is that of their own class.
+
+    The mean is over the `vendors` (n, d). Row i is of class i.
 
     Example:
         >>> nearest_mean(torch.eye(3), [torch.eye(3), torch.eye(3).flip(0) + torch.eye(3)])
@@ -223,7 +225,7 @@ def _levels(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
 
 
 def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """Compare M3G with the other arms that also have, or lack, a teacher, over the unseen vendors."""
+    """Compare M3G with every other arm, with a teacher if that arm has one, over the unseen vendors."""
     means = {arm: {name: statistics.fmean(part) for name, part in by.items()} for arm, by in scores.items()}
     compared = {}
     for arm in means:

@@ -51,7 +51,7 @@ def seconds(function: Callable[[], object], *, repeats: int) -> float:
 def loss_seconds(
     k: int, *, n: int, d: int, repeats: int, epsilon: float | None = None, temperature: float | None = None
 ) -> float:
-    """Time the forward and backward pass of M3G in its student–teacher form, on partly aligned views."""
+    """Return the seconds of a forward and backward pass of M3G in its student–teacher form, on partly aligned views."""
     torch.manual_seed(0)
     objects = torch.randn(1, n, d)
     student = (objects + torch.randn(k, n, d)).requires_grad_()
@@ -61,7 +61,7 @@ def loss_seconds(
 
 
 def network_seconds(*, images: int, repeats: int) -> tuple[float, float]:
-    """Time per image: forward and backward pass of the student, forward pass of the teacher."""
+    """Return seconds per image: forward and backward pass of the student, and forward pass of the teacher."""
     torch.manual_seed(0)
     student = vit(views=2)
     teacher = Teacher(student)
@@ -92,20 +92,20 @@ def overhead(
 
 
 def saved_bytes(function: Callable[[], object], parameters: Iterable[nn.Parameter]) -> int:
-    """Return the memory that a forward pass stores for the backward pass, each storage once, without parameters."""
+    """Return the bytes that a forward pass stores for the backward pass, without parameters, each storage once."""
     known = {parameter.untyped_storage().data_ptr() for parameter in parameters}
-    seen: dict[int, int] = {}
+    sizes: dict[int, int] = {}  # bytes by address
 
-    def note(tensor: torch.Tensor) -> torch.Tensor:
+    def record(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in known:
-            seen[storage.data_ptr()] = storage.nbytes()
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         result = function()
     del result
-    return sum(seen.values())
+    return sum(sizes.values())
 
 
 def memory(*, k: int, n: int) -> list[dict[str, float]]:

@@ -24,7 +24,10 @@ def reproduce(args: Namespace) -> int:
         return _summary(args)
     actions = [f"--{name}" for name in ("plan", "run", "collect", "slurm") if getattr(args, name)]
     if len(actions) > 1 and actions != ["--plan", "--slurm"]:
-        raise ValueError(f"--plan, --run, --collect and --slurm must be given one at a time, got {' '.join(actions)}.")
+        raise ValueError(
+            "--plan, --run, --collect and --slurm must not be combined, except --plan with --slurm, got "
+            f"{' '.join(actions)}."
+        )
     jobs = checks.positive_int("--jobs", args.jobs)
     checks.positive("--hours", args.hours)
     for name, least in (("nodes", 1), ("gpus", 0)):
@@ -35,16 +38,16 @@ def reproduce(args: Namespace) -> int:
     store = Store(args.out or Path("runs") / (experiment.name + ("-paper" if paper else "")))
     source = None if args.data is None else Path(args.data).resolve()
     added = _extend(experiment, args.add, source, store)
-    request = request_of(experiment, args, added)
+    request = build_request(experiment, args, added)
     if args.collect:
         return _collect(experiment, store, request)
     specs = experiment.specs(request)
-    mine = [spec for spec in specs if args.run in (None, spec.id)]
-    if not mine:
+    requested = [spec for spec in specs if args.run in (None, spec.id)]
+    if not requested:
         raise ValueError(f"--run must be the id of a run of the plan ({len(specs)} of them), got {args.run!r}.")
     data = source if paper and source is not None else store.data.resolve()
-    missing = prepare_sets(experiment, mine, request.scale, source, store.data)
-    ready = [spec for spec in mine if spec.labels.get("data") not in missing]
+    missing = prepare_sets(experiment, requested, request.scale, source, store.data)
+    ready = [spec for spec in requested if spec.labels.get("data") not in missing]
     for name, reason in missing.items():
         print(f"skipped     {name}: {reason}")
     if args.plan or args.slurm:
@@ -72,8 +75,8 @@ def _extend(experiment: Experiment, file: str | None, source: Path | None, store
     return experiment.extend(file, source, store.data)
 
 
-def request_of(experiment: Experiment, args: Namespace, added: set[str]) -> Request:
-    """Return the validated request in the arguments."""
+def build_request(experiment: Experiment, args: Namespace, added: set[str]) -> Request:
+    """Return the validated request of the arguments."""
     checks.one_of("--scale", args.scale, experiment.seeds)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
@@ -91,7 +94,7 @@ def request_of(experiment: Experiment, args: Namespace, added: set[str]) -> Requ
 def prepare_sets(
     experiment: Experiment, specs: Sequence[RunSpec], scale: str, source: Path | None, target: Path
 ) -> dict[str, str]:
-    """Create the files that the runs read; return the missing data sets with the reasons."""
+    """Create the files that the runs read; return the missing data sets, each with the reason."""
     used = {spec.labels.get("data") for spec in specs}
     missing = {}
     for name, prepare in experiment.sets(scale).items():
@@ -144,9 +147,9 @@ def _slurm(specs: Sequence[RunSpec], store: Store, args: Namespace) -> None:
     command += [] if args.seeds is None else ["--seeds", str(args.seeds)]
     command += [] if args.methods is None else ["--methods", *args.methods]
     command += [] if args.sets is None else ["--sets", *args.sets]
-    left = [spec for spec in specs if not store.finished(spec.id)]
-    script, submit = write_scripts(left, store, command, nodes=args.nodes, gpus=args.gpus, hours=args.hours)
-    print(f"script      {script}, for {len(left)} runs\nsubmit      bash {submit}")
+    unfinished = [spec for spec in specs if not store.finished(spec.id)]
+    script, submit = write_scripts(unfinished, store, command, nodes=args.nodes, gpus=args.gpus, hours=args.hours)
+    print(f"script      {script}, for {len(unfinished)} runs\nsubmit      bash {submit}")
 
 
 def _summary(args: Namespace) -> int:

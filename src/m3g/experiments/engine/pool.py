@@ -1,4 +1,4 @@
-"""Execution of the runs of a plan: one, or all of them in a local pool whose workers may die."""
+"""Execution of the runs of a plan: one of them, or all in a local pool that replaces killed workers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ RESTARTS = 20  # dead workers that a pool replaces before it gives up
 
 
 def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, keep: bool = False) -> str:
-    """Execute one run; return `done`, `finished` (before), `busy` (in another process) or `waiting` (for its grid)."""
+    """Execute one run; return its state.
+
+    The state is `done`, `finished` (before this call), `busy` (in another process) or `waiting` (for its grid).
+    """
     if store.finished(spec.id):
         return "finished"
     results = store.results()
     if any(run not in results for run in spec.needs):
         return "waiting"
-    together = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if together and int(os.environ["RANK"]) > 0:
-        # The first process of a torchrun has the claim and writes the result; the others only train.
+    distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if distributed and int(os.environ["RANK"]) > 0:
+        # The first process of a torchrun launch claims the run and writes the result; the others only train.
         with contextlib.suppress(OnlyTrained):
             settings = place_files(spec.resolved(spec.choose(results)), data)
             experiment.work(settings, store.folder(spec.id) / "work", data)
         return "done"
-    with store.claim(spec.id) as mine:
-        if not mine and together:
+    with store.claim(spec.id) as claimed:
+        if not claimed and distributed:
             raise ValueError(f"run {spec.id} must be executed by one process at a time, but another is executing it.")
-        if not mine:
+        if not claimed:
             return "busy"
         if store.finished(spec.id):
             return "finished"
@@ -82,12 +85,12 @@ def do_all(
     keep: bool = False,
     pause: float = 0.5,
 ) -> dict[str, str]:
-    """Execute the runs that are left, in order, waiting for those of other processes; return the errors by id."""
+    """Execute the unfinished runs in order, wait for those of other processes, and return the errors by id."""
     errors: dict[str, str] = {}
-    left = list(specs)
-    while left:
-        again, moved = [], False
-        for spec in left:
+    unfinished = list(specs)
+    while unfinished:
+        postponed, progressed = [], False
+        for spec in unfinished:
             try:
                 state = do_run(experiment, spec, store, data, keep=keep)
             except KeyboardInterrupt:
@@ -97,10 +100,10 @@ def do_all(
                 store.failed(spec.id, traceback.format_exc())
                 state = "failed"
             if state in ("busy", "waiting"):
-                again.append(spec)
-            moved = moved or state == "done"
-        left = [spec for spec in again if not any(run in errors for run in spec.needs)]
-        if left and not moved:
+                postponed.append(spec)
+            progressed = progressed or state == "done"
+        unfinished = [spec for spec in postponed if not any(run in errors for run in spec.needs)]
+        if unfinished and not progressed:
             time.sleep(pause)
     return errors
 
@@ -126,9 +129,9 @@ def run_pool(
     added: str | None = None,
     report: Callable[[str], None] = print,
 ) -> dict[str, str]:
-    """Execute all runs with `jobs` processes and one progress display; killed workers are replaced.
+    """Execute all runs with `jobs` processes and one progress display; return the errors by id.
 
-    `added` is the file of the user's data sets and losses, which every worker requires.
+    Killed workers are replaced. `added` is the file of the user's data sets and losses, which every worker requires.
     """
     if jobs == 1:
         with Progress(specs, store, report) as progress:
@@ -207,7 +210,7 @@ class Progress:
 
 
 def one_thread() -> None:
-    """Use one thread: small tensors gain nothing from more, and results are then the same on every machine."""
+    """Use one thread: more threads do not speed up small tensors, and one makes results independent of the machine."""
     import torch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

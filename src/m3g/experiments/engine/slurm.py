@@ -11,19 +11,20 @@ from m3g.experiments.engine.spec import RunSpec
 from m3g.experiments.engine.store import Store
 from m3g.training.runs.files import write_text
 
-MOST_AT_ONCE = 64
-LARGEST_ARRAY = 1000  # Slurm's own limit (MaxArraySize) is 1001 unless a cluster sets another
+MOST_AT_ONCE = 64  # tasks of an array that run at the same time
+LARGEST_ARRAY = 1000  # Slurm's default limit (MaxArraySize) is 1001
 
 
 def write_scripts(
     specs: Sequence[RunSpec], store: Store, command: Sequence[str], *, nodes: int, gpus: int, hours: float
 ) -> list[Path]:
-    """Write `slurm.sh`, and `submit.sh`, which submits it for each stage; a grid precedes the runs that depend on it.
+    """Write `slurm.sh`, and `submit.sh`, which submits it for each stage; return both paths.
 
-    `command` is `m3g reproduce NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a
-    file, one per line: task i of the array executes line i. Slurm requeues a task that is preempted, or whose node
-    fails; it then continues from its checkpoint. Lightning's own requeueing would submit it a second time and is not
-    used: tasks are started by plain `srun` or torchrun, whose processes ignore signals of Slurm.
+    A grid is an earlier stage than the runs that depend on it. `command` is `m3g reproduce NAME ...` without an action;
+    the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of the array executes line i.
+    Slurm requeues a task that is preempted, or whose node fails; the task then continues from its checkpoint.
+    Lightning's requeueing would submit it a second time and is not used: tasks are started by plain `srun` or torchrun,
+    whose processes ignore signals of Slurm.
     """
     stages: list[list[str]] = [[], [], []]
     for spec in specs:
@@ -48,7 +49,7 @@ def write_scripts(
 
 def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hours: float) -> str:
     minutes = max(1, round(60 * hours))
-    words = " ".join(shlex.quote(word) for word in command)
+    quoted = shlex.join(command)
     name = shlex.quote(folder.name)
     lines = [
         "#!/bin/bash",
@@ -67,10 +68,10 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
         'echo "task $SLURM_ARRAY_TASK_ID: run $id, attempt $((1 + ${SLURM_RESTART_COUNT:-0}))"',
     ]
     if nodes * max(gpus, 1) == 1:
-        lines.append(f'exec {words} --run "$id"')
+        lines.append(f'exec {quoted} --run "$id"')
     else:
         # One torchrun per node; they connect at a port of the first node derived from the job id.
-        program = " ".join(shlex.quote(word) for word in command[1:]) if command[0] == sys.executable else words
+        program = shlex.join(command[1:]) if command[0] == sys.executable else quoted
         lines += [
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
             "port=$((20000 + SLURM_JOB_ID % 20000))",

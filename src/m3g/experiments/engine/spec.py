@@ -19,7 +19,23 @@ Change: TypeAlias = Mapping[str, float]  # values of a grid by dotted name: `{"l
 
 
 class Labels(TypedDict, total=False):
-    """Position of a run in the tables. The values of a grid are labels too, see `grid_values`."""
+    """Position of a run in the tables. The values of a grid are labels too, see `grid_values`.
+
+    Attributes:
+        arm: the loss or method, possibly with its options.
+        data: the data set.
+        seed: the seed, which usually also determines the split.
+        stage: `grid` (evaluates a setting), `test`, `control` (other conditions), `reference` or `length` (another
+            number of steps).
+        control: the conditions of a control.
+        held_out, unseen: the domain or vendor that is excluded from training.
+        k: number of views.
+        students: number of student views.
+        steps: number of optimiser steps.
+        epsilon, value, dropout: settings of the arm.
+        share: fraction of swapped entries.
+        mismatch: whether mismatches are detected.
+    """
 
     arm: str
     data: str
@@ -56,7 +72,7 @@ def grid_values(labels: Labels) -> dict[str, float]:
 
 
 class OnlyTrained(Exception):
-    """Raised after the training in all processes of a torchrun except the first, which evaluates."""
+    """Raised after training in all processes of a torchrun launch except the first, which evaluates."""
 
 
 class Frozen(dict[str, object]):
@@ -149,8 +165,10 @@ class RunSpec:
 
     @cached_property
     def id(self) -> str:
+        """Return the first digits of a hash of everything except the labels."""
         candidates, then = (
-            [[dict(one.change), list(one.tried_by)] for one in part] for part in (self.candidates, self.then)
+            [[dict(candidate.change), list(candidate.tried_by)] for candidate in group]
+            for group in (self.candidates, self.then)
         )
         content = {"experiment": self.experiment, "settings": self.settings, "candidates": candidates}
         content |= {"then": then} if then else {}
@@ -178,14 +196,17 @@ class RunSpec:
         return {**first.change, **(second.change if score(second) > score(first) else {})}
 
     def resolved(self, changes: Change | None) -> Settings:
-        """Return the settings with changes of `config`, or of the part of the settings that they name."""
+        """Return the settings with changes, given by dotted names.
+
+        The first part of a name is an entry of the settings; other names are relative to `config`.
+        """
         settings = cast(Settings, copied(self.settings))
         for name, value in (changes or {}).items():
             *path, last = name.split(".")
-            place = settings if path and path[0] in settings else settings["config"]
+            group = settings if path and path[0] in settings else settings["config"]
             for part in path:
-                place = place.setdefault(part, {})
-            place[last] = value
+                group = group.setdefault(part, {})
+            group[last] = value
         return settings
 
     def with_changes(self, settings: Settings | None = None, /, **labels: Unpack[Labels]) -> RunSpec:
@@ -199,7 +220,7 @@ def validation(results: Iterable[Result]) -> float:
 
 
 def place_files(settings: Settings, data: str | Path) -> Settings:
-    """Replace every `{data}` in settings by a folder.
+    """Replace every `{data}` in settings with a folder.
 
     Example:
         >>> place_files({"root": "{data}/pacs"}, "/sets")
@@ -249,9 +270,9 @@ class Experiment:
         runs: the runs of a request, in order of execution. The label `data` names the data set of a run.
         work: `work(settings, folder, data)` executes one run and returns its metrics.
         collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
-        sets: the data sets of a scale: `prepare(source, target)` of each creates the file that the runs read, once, or
-            raises `MissingData`; `source` is the user's `--data` folder or None. Empty if the data is generated or
-            embedded.
+        sets: returns the data sets of a scale, each with a function `prepare(source, target)`, which creates the file
+            that the runs read unless it exists, or raises `MissingData`; `source` is the user's `--data` folder or
+            None. Empty if the data is generated or part of the package.
         extend: `extend(file, source, target)` registers the user's sets and losses and returns their names: those in
             the Python file of `--add`, and those among the files of the data folder.
         methods: the names that `--methods` accepts.

@@ -92,7 +92,7 @@ class Store:
         return results
 
     def _collected(self) -> dict[str, Result]:
-        """Return the results read so far, with the rows of `results.jsonl` if it is new."""
+        """Return the results read so far, including those of `results.jsonl`, which is read again if it has changed."""
         if self.table.is_file():
             state = self.table.stat()
             if self._read != (state.st_size, state.st_mtime_ns):

@@ -19,7 +19,7 @@ AT_PAPER_SCALE = " at the paper's scale"
 def summary(folder: Path) -> str:
     """Return the main tables of every experiment with finished runs in `folder/NAME` or `folder/NAME-paper`.
 
-    The `table.md` and figures of every experiment are rewritten; comparisons, controls and grids are only in these.
+    The `table.md` and figures of every experiment are rewritten; only these contain comparisons, controls and grids.
     """
     parts = [
         "# All results on one page",
@@ -44,7 +44,7 @@ def summary(folder: Path) -> str:
 
 
 def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
-    """Return the results of the current plan and their tables; those of a record are the stored ones."""
+    """Return the results of the current plan and their tables; for a record, all results and the stored tables."""
     if not rows:
         return [], ""
     if name in RECORDS:

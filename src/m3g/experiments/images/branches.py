@@ -3,8 +3,8 @@
 `m3g reproduce branches --data SETS`: 24 runs per data set, 5 minutes on a shared core. Expected on Tiny-ImageNet: M3G
 39.1 to 41.1 % and InfoNCE 39.3 to 40.2 % for every number, 3 MiB with one student view and 12 MiB with leave one out.
 
-With s student views the activations of s of the k views are stored for the backward pass. With `leave one out` each
-view in turn comes from the teacher, the form of the paper. k = 4 views, M3G and pairwise InfoNCE.
+With s student views the activations of s of the k = 4 views are stored for the backward pass. With `leave one out`, the
+form of the paper, each view in turn comes from the teacher. The losses are M3G and pairwise InfoNCE.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def step_bytes(settings: Settings) -> int:
     students = config.teacher.student_views
 
     def step() -> torch.Tensor:
-        # The split into student and teacher is drawn in training; it does not change sizes.
-        seen = len(batch) if students is None else students
-        parts = [module.net.embed_view(view, l) for l, view in enumerate(batch[:seen])]
+        # Training draws the views of the student at random; the first ones need the same memory.
+        number = len(batch) if students is None else students
+        student = [module.net.embed_view(view, l) for l, view in enumerate(batch[:number])]
         assert module.teacher is not None
-        taught = [module.teacher.embed_view(view, l) for l, view in enumerate(batch)]
+        teacher = [module.teacher.embed_view(view, l) for l, view in enumerate(batch)]
         if students is None:
-            return module.loss(torch.stack(parts), teacher=torch.stack(taught))
-        return module.loss(torch.stack(parts + taught[seen:]))
+            return module.loss(torch.stack(student), teacher=torch.stack(teacher))
+        return module.loss(torch.stack(student + teacher[number:]))
 
     return saved_bytes(step, module.net.parameters())
 

@@ -4,8 +4,8 @@
 38.5 %, cv-algorithm2 40.0 %, csd 38.8 %.
 
 The circular variance has two scales: that of the paper's definition, and that of its Algorithm 2. The standard
-deviation has no structure that the factored solver uses, so its k = 4 runs store all n^4 tuples; the laptop batch is n
-= 16.
+deviation has no structure that the factored solver uses, so its runs with k = 4 store all n^4 tuples. Laptop runs
+therefore use batches of n = 16.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Accuracy against epsilon (the paper's Figure 4); the runs are those of M3G in `imagenet`.
+"""Accuracy against epsilon (the paper's Figure 4), with the configuration of M3G in `imagenet`.
 
 `m3g reproduce epsilon --data SETS`: 54 runs per data set, 8 minutes on one core. Expected on Tiny-ImageNet with k = 4:
 41.1 % at 0.02, 41.3 % at 0.05, 37.7 % at the paper's 0.2.

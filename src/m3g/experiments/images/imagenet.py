@@ -3,9 +3,10 @@
 `m3g reproduce imagenet --data SETS`: 174 runs per data set, an hour on a shared core. Expected on Tiny-ImageNet: M3G
 38.0 to 38.6 %, InfoNCE 39.2 to 41.7 %, BYOL 38.5 to 38.7 %; pixels 30.2 %, labels 53.3 %.
 
-k = 2, 3, 4 augmentations of each image are its views; student and teacher; linear probe. Laptop scale: ten classes of
-Tiny-ImageNet, or of any `train/class` and `val/class` folders, at 32 pixels, a small convolutional network, n = 32;
-every seed holds out its own 30 % of all images. Paper scale: ImageNet-1k, ViT-B/16, 300 epochs, 32 processes of n = 64.
+The views of an image are k = 2, 3, 4 augmentations. Student and teacher are trained, and a linear probe is evaluated.
+Laptop scale: ten classes of Tiny-ImageNet, or of any `train/class` and `val/class` folders, at 32 pixels, with a small
+convolutional network and n = 32; every seed holds out a different 30 % of all images. Paper scale: ImageNet-1k,
+ViT-B/16, 300 epochs, 32 processes of n = 64.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield five seeds of the paper's recipe, with its epsilon and with the default temperature."""
+    """Yield the paper's recipe for every seed: M3G with the paper's epsilon, other losses with their defaults."""
     for seed in range(request.seeds):
         for k in (2, 3, 4):
             for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.2).items():

@@ -1,4 +1,4 @@
-"""Shared parts of the runs of imagenet, epsilon, cost and branches: images in k augmentations."""
+"""Shared parts of the runs of imagenet, epsilon, cost, branches and budget: images in k augmentations."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ def image_run(
 ) -> RunSpec:
     """Return one run: on a laptop, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
 
-    `change` contains settings that differ from those of all image runs, `laptop` those of laptop runs only.
+    `change` contains settings that differ from those of other image runs, `laptop` those of laptop runs only.
     """
     if request.scale == "paper":
-        own = {"loss": loss, "loss_options": options, "seed": seed, "data_options": {"root": "{data}", "k": k}}
-        config = merged(full.shipped("imagenet"), own)
+        arm = {"loss": loss, "loss_options": options, "seed": seed, "data_options": {"root": "{data}", "k": k}}
+        config = merged(full.shipped("imagenet"), arm)
     else:
         config = laptop_config(data, k, loss, options, seed=seed, steps=3 if request.miniature else STEPS)
         config = merged(config, laptop or {})
-    place: Labels = {"data": data, "k": k, "seed": seed, "stage": "test"}
-    return RunSpec(experiment, {"config": merged(config, change or {})}, {**place, **labels})
+    usual: Labels = {"data": data, "k": k, "seed": seed, "stage": "test"}
+    return RunSpec(experiment, {"config": merged(config, change or {})}, {**usual, **labels})
 
 
 def sets(scale: str) -> dict[str, Prepare]:

@@ -71,17 +71,17 @@ def by_views(arms: Scores, paper: Mapping[int, Mapping[str, object]]) -> str:
 
 
 def per_set(collect: Collect) -> Collect:
-    """Write the tables of the first data set to the experiment's folder, those of any other to a subfolder."""
+    """Apply `collect` per data set: tables of the first go to the experiment's folder, others to subfolders."""
 
     def collect_all(results: list[Result], folder: Path) -> str:
         sets = list(dict.fromkeys(row["labels"]["data"] for row in results))
         sets.sort(key=lambda name: name != MAIN_SET)
         parts = []
         for name in sets:
-            own = folder if name == sets[0] else folder / name
-            own.mkdir(parents=True, exist_ok=True)
-            text = collect([row for row in results if row["labels"]["data"] == name], own)
-            parts.append(text if own == folder else f"## On {name}\n\n" + text.replace("](", f"]({name}/"))
+            subfolder = folder if name == sets[0] else folder / name
+            subfolder.mkdir(parents=True, exist_ok=True)
+            text = collect([row for row in results if row["labels"]["data"] == name], subfolder)
+            parts.append(text if subfolder == folder else f"## On {name}\n\n" + text.replace("](", f"]({name}/"))
         return write_table(parts, folder)
 
     return collect_all
@@ -174,10 +174,10 @@ def collect_branches(results: list[Result], folder: Path) -> str:
         groups.setdefault((row["labels"]["arm"], str(row["labels"]["students"])), []).append(row)
     sizes: dict[str, dict[str, float]] = {}
     by_arm: dict[str, dict[str, dict[int, float]]] = {}
-    for (arm, students), mine in sorted(groups.items()):
-        size = statistics.fmean(row["metrics"]["saved_bytes"] for row in mine) / 2**20
-        values = {row["labels"]["seed"]: row["metrics"]["test"] for row in mine}
-        rows.append([arm, students, percent(list(values.values())), f"{size:.1f}", str(len(mine))])
+    for (arm, students), group in sorted(groups.items()):
+        size = statistics.fmean(row["metrics"]["saved_bytes"] for row in group) / 2**20
+        values = {row["labels"]["seed"]: row["metrics"]["test"] for row in group}
+        rows.append([arm, students, percent(list(values.values())), f"{size:.1f}", str(len(group))])
         sizes.setdefault(arm, {})[students] = size
         by_arm.setdefault(arm, {})[students] = values
     shown = {
@@ -189,7 +189,7 @@ def collect_branches(results: list[Result], folder: Path) -> str:
     }
     figures.scatter(shown, folder / "branches", xlabel="stored for the backward pass, MiB", ylabel="accuracy, %")
     parts = [hours(results), markdown(rows), "![Accuracy against memory by the number of student views](branches.png)"]
-    for arm, scores_of in by_arm.items():
-        table = difference_table(scores_of, "leave one out", test_to_train=overlap(results))
+    for arm, by_students in by_arm.items():
+        table = difference_table(by_students, "leave one out", test_to_train=overlap(results))
         parts += [f"{arm}, by student views:", table] if table else []
     return write_table(parts, folder)

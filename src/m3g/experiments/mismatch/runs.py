@@ -1,13 +1,13 @@
-"""Detection of mismatched rows.
+"""Detection of mismatched entries.
 
 `m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data required. Expected with a tenth of the
 entries swapped: 90.5 % of them in the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with
 `mismatch`.
 
 On the six-view digits a fraction of the training entries is replaced by the view of another object. Every loss is
-trained with and without `mismatch`, with a different split for every seed, MLPs and 20 epochs. Scores:
-detection of the wrong entries (area under the ROC curve, and how many are in the first 15 % of the list), and the cost
-of the noise on clean test rows (linear probe, R@1).
+trained with and without `mismatch`, with a different split for every seed, MLPs and 20 epochs. Detection of the swapped
+entries is measured by the area under the ROC curve and by the fraction of them in the first 15 % of the list. The cost
+of the noise is measured on clean test rows (linear probe, R@1).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from m3g.training.runs.embed import embed
 from m3g.training.settings.config import Config
 
 METHODS = ("m3g", "infonce-pwe")
-SHARES = (0.0, 0.1, 0.2, 0.4, 0.6)
+SHARES = (0.0, 0.1, 0.2, 0.4, 0.6)  # fractions of swapped entries
 
 
 def runs(request: Request) -> list[RunSpec]:
@@ -58,17 +58,19 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
     scores = {name: numbers[name] for name in SCORES}
     if module.mismatch is not None:
         index = views.datasets["train"].index  # type: ignore[attr-defined]
-        odds, out = module.mismatch.log_odds(index), module.mismatch.excluded(index)
-        wrong = torch.zeros_like(out)
+        odds, excluded = module.mismatch.log_odds(index), module.mismatch.excluded(index)
+        swapped = torch.zeros_like(excluded)
         if views.swapped_from is not None:
-            wrong = views.swapped_from != torch.arange(odds.shape[1])
-            scores |= detection(odds, wrong) | {"wrong_left_out": float(out[wrong].float().mean())}
-        scores["right_left_out"] = float(out[~wrong].float().mean())
+            swapped = views.swapped_from != torch.arange(odds.shape[1])
+            scores |= detection(odds, swapped) | {"wrong_left_out": float(excluded[swapped].float().mean())}
+        scores["right_left_out"] = float(excluded[~swapped].float().mean())
     return scores
 
 
-def detection(odds: Tensor, wrong: Tensor) -> dict[str, float]:
-    """Return how well the order of the log odds (k, n) detects the wrong entries (k, n).
+def detection(odds: Tensor, swapped: Tensor) -> dict[str, float]:
+    """Return how well the log odds (k, n) detect the swapped entries, bool (k, n).
+
+    `auc` is the area under the ROC curve, `among_first` the fraction of swapped entries in the first 15 % of the list.
 
     Example:
         >>> odds = torch.tensor([[-1.0, 2.0, 3.0, 4.0]])
@@ -76,10 +78,10 @@ def detection(odds: Tensor, wrong: Tensor) -> dict[str, float]:
         {'auc': 1.0, 'among_first': 1.0}
     """
     metrics = _checks.extra("sklearn.metrics", "train")
-    odds, wrong = odds.flatten(), wrong.flatten()
+    odds, swapped = odds.flatten(), swapped.flatten()
     first = odds.argsort(stable=True)[: round(FIRST * len(odds)) or 1]
-    auc = metrics.roc_auc_score(wrong.numpy(), -odds.numpy())
-    return {"auc": float(auc), "among_first": float(wrong[first].sum() / wrong.sum())}
+    auc = metrics.roc_auc_score(swapped.numpy(), -odds.numpy())
+    return {"auc": float(auc), "among_first": float(swapped[first].sum() / swapped.sum())}
 
 
 EXPERIMENT = Experiment(

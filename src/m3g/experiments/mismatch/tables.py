@@ -13,13 +13,13 @@ from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
 
-FIRST = 0.15
-TEST_TO_TRAIN = 0.2 / 0.7
+FIRST = 0.15  # fraction of the list in which swapped entries are counted
+TEST_TO_TRAIN = 0.2 / 0.7  # test rows per training row
 SCORES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
 EXCLUDED = {"wrong_left_out": "swapped entries excluded", "right_left_out": "correct entries excluded"}
 
 
-class Place(NamedTuple):
+class Arm(NamedTuple):
     """Configuration of a run: the loss, the fraction of swapped entries, and whether `mismatch` is on."""
 
     loss: str
@@ -27,43 +27,46 @@ class Place(NamedTuple):
     on: bool
 
 
-Table = dict[Place, dict[str, dict[int, float]]]  # metric, seed
+Table = dict[Arm, dict[str, dict[int, float]]]  # arm, metric, seed
 
 
-class Lost(NamedTuple):
+class RemainingLoss(NamedTuple):
     """Fraction of the cost of the noise that remains with `mismatch`: of the means, and for every seed."""
 
-    whole: float
+    mean: float
     seeds: list[float]
 
     def __str__(self) -> str:
-        return f"{100 * self.whole:.0f} ({', '.join(f'{100 * seed:.0f}' for seed in self.seeds)})"
+        return f"{100 * self.mean:.0f} ({', '.join(f'{100 * seed:.0f}' for seed in self.seeds)})"
 
 
 Scores = Mapping[int, float]  # by seed
 
 
-def still_lost(clean: Scores, noisy: Scores, watched: Scores) -> Lost | None:
-    """Return (clean - watched) / (clean - noisy), over common seeds; None if the noise has no cost.
+def remaining_loss(clean: Scores, noisy: Scores, detected: Scores) -> RemainingLoss | None:
+    """Return (clean - detected) / (clean - noisy) over common seeds; None if the noise has no cost.
+
+    The scores are those of clean training rows, of noisy ones, and of noisy ones with `mismatch`.
 
     Example:
-        >>> still_lost({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).whole.__round__(3)
+        >>> remaining_loss({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).mean.__round__(3)
         0.333
     """
-    seeds = sorted(set(clean) & set(noisy) & set(watched))
+    seeds = sorted(set(clean) & set(noisy) & set(detected))
     cost = [clean[seed] - noisy[seed] for seed in seeds]
-    lost = [clean[seed] - watched[seed] for seed in seeds]
+    remaining = [clean[seed] - detected[seed] for seed in seeds]
     if sum(cost) <= 0:
         return None
-    return Lost(sum(lost) / sum(cost), [part / whole if whole > 0 else float("nan") for part, whole in zip(lost, cost)])
+    by_seed = [part / whole if whole > 0 else float("nan") for part, whole in zip(remaining, cost)]
+    return RemainingLoss(sum(remaining) / sum(cost), by_seed)
 
 
-def by_place(results: list[Result]) -> Table:
+def by_arm(results: list[Result]) -> Table:
     """Return every metric by configuration and seed."""
     table: Table = {}
     for row in results:
         labels = row["labels"]
-        values = table.setdefault(Place(labels["arm"], labels["share"], labels["mismatch"]), {})
+        values = table.setdefault(Arm(labels["arm"], labels["share"], labels["mismatch"]), {})
         for name, value in row["metrics"].items():
             values.setdefault(name, {})[labels["seed"]] = value
     return dict(sorted(table.items()))
@@ -71,7 +74,7 @@ def by_place(results: list[Result]) -> Table:
 
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the plot; return the text to print."""
-    table = by_place(results)
+    table = by_arm(results)
     parts = [hours(results), "## Detection", _detection(table), "## Effect on accuracy", _cost(table)]
     parts += ["## Clean rows", _clean(table)]
     return f"{write_table(parts, folder)}\n\npicture     {draw(table, folder / 'mismatch')}"
@@ -79,29 +82,29 @@ def collect(results: list[Result], folder: Path) -> str:
 
 def _detection(table: Table) -> str:
     rows = [["loss", "swapped, %", "seeds", "AUC", f"swaps in the first {FIRST:.0%}, median", *EXCLUDED.values()]]
-    for place, metrics in table.items():
-        if place.on:
+    for arm, metrics in table.items():
+        if arm.on:
             first = list(metrics.get("among_first", {}).values())
             cells = [percent(list(metrics.get(name, {}).values())) for name in ("auc", *EXCLUDED)]
             cells.insert(1, f"{100 * statistics.median(first):.1f}" if first else "—")
-            rows.append([place.loss, f"{100 * place.share:.0f}", str(len(metrics["recall_at_1"])), *cells])
+            rows.append([arm.loss, f"{100 * arm.share:.0f}", str(len(metrics["recall_at_1"])), *cells])
     return markdown(rows) + "\n\nIn percent, mean ± standard deviation over the seeds."
 
 
 def _cost(table: Table) -> str:
     titles = [f"{title}{state}" for title in SCORES.values() for state in ("", ", with mismatch", ", remaining loss")]
     rows = [["loss", "swapped, %", *titles]]
-    for loss, share in dict.fromkeys((place.loss, place.share) for place in table):
+    for loss, share in dict.fromkeys((arm.loss, arm.share) for arm in table):
         cells = []
         for name in SCORES:
-            clean, noisy, watched = (
-                _values(table, Place(loss, *state), name) for state in ((0.0, False), (share, False), (share, True))
+            clean, noisy, detected = (
+                _values(table, Arm(loss, *state), name) for state in ((0.0, False), (share, False), (share, True))
             )
-            lost = still_lost(clean, noisy, watched) if share else None
+            remaining = remaining_loss(clean, noisy, detected) if share else None
             cells += [
                 percent(list(noisy.values())),
-                percent(list(watched.values())),
-                "—" if lost is None else str(lost),
+                percent(list(detected.values())),
+                "—" if remaining is None else str(remaining),
             ]
         rows.append([loss, f"{100 * share:.0f}", *cells])
     note = "Test rows are not swapped. Remaining loss in percent: (clean - `mismatch`) / (clean - noisy) of the means,"
@@ -112,9 +115,9 @@ def _clean(table: Table) -> str:
     """Return the effect of `mismatch` on clean rows, over the splits of the seeds."""
     gains = {
         (loss, name): paired(
-            *(_values(table, Place(loss, 0.0, on), name) for on in (True, False)), test_to_train=TEST_TO_TRAIN
+            *(_values(table, Arm(loss, 0.0, on), name) for on in (True, False)), test_to_train=TEST_TO_TRAIN
         )
-        for loss in dict.fromkeys(place.loss for place in table)
+        for loss in dict.fromkeys(arm.loss for arm in table)
         for name in SCORES
     }
     verdicts = holm_verdicts(gains)
@@ -129,15 +132,15 @@ def _clean(table: Table) -> str:
     return markdown(rows) + "\n\nPoints, 95 % interval (Nadeau and Bengio), verdict after Holm's correction, splits."
 
 
-def _values(table: Mapping[Place, Mapping[str, dict[int, float]]], place: Place, name: str) -> dict[int, float]:
-    return table.get(place, {}).get(name, {})
+def _values(table: Mapping[Arm, Mapping[str, dict[int, float]]], arm: Arm, name: str) -> dict[int, float]:
+    return table.get(arm, {}).get(name, {})
 
 
 def draw(table: Table, path: Path) -> Path:
     """Plot AUC, retrieval and probe against the fraction of swapped entries: PNG and SVG."""
     shown = {"auc": "detection of swapped entries, AUC", **SCORES}
     figure, axes = figures.panels(len(shown), width=11.0, height=3.4)
-    losses = list(dict.fromkeys(place.loss for place in table))
+    losses = list(dict.fromkeys(arm.loss for arm in table))
     for axis, (name, title) in zip(axes, shown.items()):
         for number, loss in enumerate(losses):
             for on, line in ((True, "-"), (False, "--")):

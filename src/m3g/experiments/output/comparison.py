@@ -48,9 +48,9 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
             arm: (means[arm], 100 * interval_of_mean(list(values.values()), test_to_train=test_to_train))
             for arm, values in scores.items()
         }
-    of_split = {key: statistics.fmean(values[key] for values in scores.values()) for key in shared}
+    split_means = {key: statistics.fmean(values[key] for values in scores.values()) for key in shared}
     correction = math.sqrt(len(scores) / (len(scores) - 1))
-    centred = {arm: [values[key] - of_split[key] for key in shared] for arm, values in scores.items()}
+    centred = {arm: [values[key] - split_means[key] for key in shared] for arm, values in scores.items()}
     return {
         arm: (means[arm], 100 * correction * interval_of_mean(values, test_to_train=test_to_train))
         for arm, values in centred.items()
@@ -58,25 +58,25 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
 
 
 def at(scores: Mapping[str, Mapping[tuple[X, int], float]], x: X) -> dict[str, dict[int, float]]:
-    """Select the scores at x from those by (x, seed): by arm and seed, without arms that have none.
+    """Return the scores at x, by arm and seed, from scores by arm and (x, seed); arms without scores at x are omitted.
 
     Example:
         >>> at({"a": {(2, 0): 0.5, (3, 0): 0.6}, "b": {(3, 0): 0.7}}, 2)
         {'a': {0: 0.5}}
     """
-    here = {arm: {seed: value for (m, seed), value in by.items() if m == x} for arm, by in scores.items()}
-    return {arm: by for arm, by in here.items() if by}
+    selected = {arm: {seed: value for (m, seed), value in by.items() if m == x} for arm, by in scores.items()}
+    return {arm: by for arm, by in selected.items() if by}
 
 
 def lines(
     scores: Mapping[str, Mapping[tuple[X, int], float]], *, test_to_train: float
 ) -> dict[str, dict[X, tuple[float, float]]]:
     """Return per arm and x the mean and half the width of its interval within splits; keys are (x, seed)."""
-    found: dict[str, dict[X, tuple[float, float]]] = {arm: {} for arm in scores}
+    curves: dict[str, dict[X, tuple[float, float]]] = {arm: {} for arm in scores}
     for x in sorted({x for by in scores.values() for x, _ in by}):
         for arm, point in within_splits(at(scores, x), test_to_train=test_to_train).items():
-            found[arm][x] = point
-    return found
+            curves[arm][x] = point
+    return curves
 
 
 def rank_row(scores: Mapping[str, Scores[Key]]) -> list[str]:
@@ -94,8 +94,8 @@ def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     """
     adjusted: dict[Key, float] = {}
     largest = 0.0
-    for place, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[name]))
+    for number, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        largest = max(largest, min(1.0, (len(p_values) - number) * p_values[name]))
         adjusted[name] = largest
     return {name: adjusted[name] for name in p_values}
 
@@ -110,7 +110,7 @@ def holm_verdicts(comparisons: Mapping[Key, Difference]) -> dict[Key, str]:
         >>> holm_verdicts({**compared, "c": Difference(0, 1, 1, 1)})
         {'a': 'ahead', 'b': 'tie'}
     """
-    adjusted = holm({key: one.p_value for key, one in comparisons.items() if one.pairs > 1})
+    adjusted = holm({key: difference.p_value for key, difference in comparisons.items() if difference.pairs > 1})
     return {
         key: "tie" if not value < 0.05 else "ahead" if comparisons[key].mean > 0 else "behind"
         for key, value in adjusted.items()
@@ -136,11 +136,11 @@ def difference_table(
     }
     verdicts = holm_verdicts(compared)
     rows = [[f"{arm} minus", "difference", "95 % interval", splits, "smallest detectable", "after Holm"]]
-    for other, word in verdicts.items():
-        one = compared[other]
-        low, high = (100 * (one.mean + sign * one.half_width) for sign in (-1, 1))
-        cells = [f"{100 * one.mean:+.2f}", f"{low:+.2f} to {high:+.2f}", str(one.pairs), f"{100 * one.smallest:.2f}"]
-        rows.append([other, *cells, word])
+    for other, verdict in verdicts.items():
+        difference = compared[other]
+        low, high = (100 * (difference.mean + sign * difference.half_width) for sign in (-1, 1))
+        cells = [f"{100 * difference.mean:+.2f}", f"{low:+.2f} to {high:+.2f}", str(difference.pairs)]
+        rows.append([other, *cells, f"{100 * difference.smallest:.2f}", verdict])
     return markdown(rows) if verdicts else ""
 
 

@@ -22,7 +22,7 @@ Line = Mapping[X, tuple[float, float]]  # mean and half width of the interval by
 
 
 def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its axes, without a display."""
+    """Return a figure, which requires no display, and its axes."""
     figure = _checks.extra("matplotlib.figure", "plot").Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
@@ -34,9 +34,9 @@ class Style(TypedDict):
     marker: str
 
 
-def style(place: int) -> Style:
-    """Return the colour and the marker of the arm at this place."""
-    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)]}
+def style(number: int) -> Style:
+    """Return the colour and the marker of the arm with this number."""
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
@@ -68,18 +68,18 @@ def curves(
     handles: dict[str, Line2D] = {}
     for axis, part, title in zip(axes, shown, ("measured here", "published")):
         for name, points in part.items():
-            place, xs = names.index(name), sorted(points)
+            number, xs = names.index(name), sorted(points)
             means = [points[x][0] for x in xs]
-            line = "-" if place < len(COLOURS) else "--"
-            (handles[name],) = axis.plot(xs, means, line, markersize=5, **style(place))
+            line = "-" if number < len(COLOURS) else "--"
+            (handles[name],) = axis.plot(xs, means, line, markersize=5, **style(number))
             low, high = ([_clip(points[x][0] + sign * points[x][1], ylabel) for x in xs] for sign in (-1, 1))
-            axis.fill_between(xs, low, high, color=style(place)["color"], alpha=0.15, linewidth=0)
+            axis.fill_between(xs, low, high, color=style(number)["color"], alpha=0.15, linewidth=0)
         _scales(axis, part, logarithmic)
         axis.set(xlabel=xlabel, ylabel=ylabel, title=title if published is not None else "")
         axis.grid(alpha=0.3)
     if legend_rows:
-        every = [handles[name] for name in names]
-        figure.legend(every, names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+        ordered = [handles[name] for name in names]
+        figure.legend(ordered, names, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return save(figure, path)
 
 
@@ -107,12 +107,12 @@ def scatter(
     """Plot the named points (x, y, half width of the interval of y) of every arm."""
     figure, (axis,) = panels()
     axis.margins(x=0.25)
-    for place, (arm, points) in enumerate(groups.items()):
+    for number, (arm, points) in enumerate(groups.items()):
         xs, ys, widths = (list(part) for part in zip(*points.values()))
-        axis.errorbar(xs, ys, yerr=widths, linestyle="", capsize=2, label=arm, **style(place))
+        axis.errorbar(xs, ys, yerr=widths, linestyle="", capsize=2, label=arm, **style(number))
         for name, (x, y, _) in points.items():
-            above = -11 if place else 4  # avoid overlapping labels of close points
-            axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, above), fontsize=8)
+            offset = -11 if number else 4  # avoids overlapping labels of close points
+            axis.annotate(name, (x, y), textcoords="offset points", xytext=(6, offset), fontsize=8)
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
@@ -123,11 +123,11 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
     """Plot per group (such as an unseen domain) a point with its interval for every arm, side by side."""
     names = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
     figure, (axis,) = panels(width=max(6.0, 1.3 * len(groups)))
-    for place, arm in enumerate(names):
-        offset = (place - (len(names) - 1) / 2) * 0.14
+    for number, arm in enumerate(names):
+        offset = (number - (len(names) - 1) / 2) * 0.14
         shown = [(x + offset, *arms[arm]) for x, arms in enumerate(groups.values()) if arm in arms]
         xs, means, widths = (list(part) for part in zip(*shown))
-        axis.errorbar(xs, means, yerr=widths, linestyle="", capsize=2, label=arm, **style(place))
+        axis.errorbar(xs, means, yerr=widths, linestyle="", capsize=2, label=arm, **style(number))
     axis.set_xticks(range(len(groups)), list(groups))
     axis.set(ylabel=ylabel)
     axis.grid(axis="y", alpha=0.3)
@@ -143,7 +143,7 @@ def heat_maps(
     down = -(-len(maps) // across)
     figure, axes = panels(across, rows=down, width=2.5 * across + 0.8, height=2.7 * down + 0.5)
     flat = [value for grid in maps.values() for line in grid for value in line if value is not None]
-    for place, (axis, (arm, grid)) in enumerate(zip(axes, maps.items())):
+    for number, (axis, (arm, grid)) in enumerate(zip(axes, maps.items())):
         shown = [[float("nan") if value is None else value for value in line] for line in grid]
         image = axis.imshow(shown, cmap="cividis", vmin=min(flat), vmax=max(flat))
         middle = (min(flat) + max(flat)) / 2
@@ -152,7 +152,7 @@ def heat_maps(
                 if value is not None:
                     colour = "black" if value > middle else "white"
                     axis.text(j, i, f"{value:.0f}", ha="center", va="center", color=colour, fontsize=9)
-        first, last = place % across == 0, place // across == down - 1
+        first, last = number % across == 0, number // across == down - 1
         axis.set_xticks(range(len(names)), names if last else [""] * len(names), rotation=60, fontsize=9)
         axis.set_yticks(range(len(names)), names if first else [""] * len(names), fontsize=9)
         axis.set_title(arm, fontsize=10)

@@ -19,21 +19,22 @@ def length_table(
     test_to_train: float,
     usual_stage: str = "test",
 ) -> list[str]:
-    """Return a table and a picture of the runs of stage `length`, with the runs of the usual length.
+    """Return a table and a picture of the runs of stage `length`, together with the runs of the usual length.
 
-    Runs of usual length have the stage `usual_stage` and the same arm, seed and value of `same`.
+    Runs of the usual length have the stage `usual_stage`, and the same arm, seed and value of `same` as a run of stage
+    `length`. The figure is written to `path`.
     """
-    others = [row for row in results if row["labels"]["stage"] == "length"]
-    shown = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in others}
+    unusual = [row for row in results if row["labels"]["stage"] == "length"]
+    keys = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in unusual}
     usual = [
         row
         for row in results
-        if row["labels"]["stage"] == usual_stage and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in shown
+        if row["labels"]["stage"] == usual_stage and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in keys
     ]
-    if not others:
+    if not unusual:
         return []
     arms: dict[str, dict[tuple[int, int], float]] = {}  # arm, (steps, seed)
-    for row in (*others, *usual):
+    for row in (*unusual, *usual):
         steps = _steps(row["settings"]["config"])
         arms.setdefault(row["labels"]["arm"], {})[steps, row["labels"]["seed"]] = row["metrics"]["validation"]
     lengths = sorted({steps for values in arms.values() for steps, _ in values})
@@ -46,6 +47,6 @@ def length_table(
 
 
 def _steps(config: Settings) -> int:
-    """Return the number of steps, given directly or by the points of one epoch."""
+    """Return the number of steps, which is set directly or by the points per epoch of a run of one epoch."""
     options = config["data_options"]
     return int(config["loop"].get("max_steps") or options["points_per_epoch"] // options["batch_size"])

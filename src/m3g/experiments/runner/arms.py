@@ -9,9 +9,9 @@ from typing import cast
 from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunSpec
 
 TEMPERATURE, RATE = "loss_options.temperature", "optim.learning_rate"
-Values = Mapping[str, tuple[str, Sequence[float]]]
+Values = Mapping[str, tuple[str, Sequence[float]]]  # per family of losses, the tuned option and its values
 TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the grid of every loss that has a temperature
-LENGTHS = (50, 100, 400, 800)  # numbers of steps that show whether accuracy rises further after 200
+LENGTHS = (50, 100, 400, 800)  # numbers of steps, to show whether more than the usual 200 increase the accuracy
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
@@ -21,14 +21,14 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
         >>> grid("byol-pwe", {"m3g": ("epsilon", (0.1,))}, (1e-3, 3e-3))
         [{'optim.learning_rate': 0.001}, {'optim.learning_rate': 0.003}]
     """
-    own = values.get(method.split("-")[0])
-    if own is None:
+    tuned = values.get(method.split("-")[0])
+    if tuned is None:
         return [{"optim.learning_rate": rate} for rate in rates]
-    return [{f"loss_options.{own[0]}": value, "optim.learning_rate": rate} for value in own[1] for rate in rates]
+    return [{f"loss_options.{tuned[0]}": value, "optim.learning_rate": rate} for value in tuned[1] for rate in rates]
 
 
 def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
-    """Return the runs of every setting, and one candidate per setting, from which later runs use the best."""
+    """Return `runs` with each of the `changes`, and one candidate per change, of which later runs use the best."""
     tried, candidates = [], []
     for change in changes:
         changed_runs = [
@@ -46,7 +46,7 @@ def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[
 
 @dataclass(frozen=True)
 class Tuned:
-    """The runs of a grid, and the choices that a run makes by their scores."""
+    """The runs of a grid, and the candidates from which a run chooses by their scores (`RunSpec`)."""
 
     runs: list[RunSpec]
     candidates: tuple[Candidate, ...]
@@ -58,7 +58,7 @@ class Tuned:
 
 
 def temperature_then_rate(run: RunSpec, rates: Sequence[float], *, has_temperature: bool) -> Tuned:
-    """Return the grid of `TEMPERATURES` at the first rate, followed by the other rates at the best temperature.
+    """Return a grid of `TEMPERATURES` with the first rate, followed by the other rates with the best temperature.
 
     The learning rate of `run` must be the first of `rates`. Without a temperature the grid has only the rates.
     """

@@ -51,16 +51,17 @@ def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple
 
 def _embed_together(module: MultiViewModule) -> None:
     """Pass all views through a shared encoder at once if the result is the same."""
-    apart = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # their output depends on the batch
+    batch_dependent = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # whose output for a row may change
     shared = len(module.net.encoders) == 1 and module.teacher_settings.student_views is None
-    if not shared or module.chunk_size is not None or any(isinstance(part, apart) for part in module.net.modules()):
+    layers = module.net.modules()
+    if not shared or module.chunk_size is not None or any(isinstance(layer, batch_dependent) for layer in layers):
         return
 
     def embed(views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
-        every = torch.cat([views[l] for l in shown])
+        rows = torch.cat([views[l] for l in shown])
         size = (len(shown), len(views[0]))
-        student = module.net.embed_view(every, 0).unflatten(0, size)
-        return student, None if module.teacher is None else module.teacher.embed_view(every, 0).unflatten(0, size)
+        student = module.net.embed_view(rows, 0).unflatten(0, size)
+        return student, None if module.teacher is None else module.teacher.embed_view(rows, 0).unflatten(0, size)
 
     module.embed = embed  # type: ignore[method-assign]
 
@@ -76,7 +77,7 @@ def _save(file: Path, module: MultiViewModule, optimizer: torch.optim.Optimizer,
 def _restore(file: Path, module: MultiViewModule, optimizer: torch.optim.Optimizer) -> int:
     if not file.is_file():
         return 0
-    kept = torch.load(file, weights_only=True)
-    module.load_state_dict(kept["module"])
-    optimizer.load_state_dict(kept["optimizer"])
-    return int(kept["step"])
+    content = torch.load(file, weights_only=True)
+    module.load_state_dict(content["module"])
+    optimizer.load_state_dict(content["optimizer"])
+    return int(content["step"])

@@ -59,7 +59,7 @@ Network: TypeAlias = MultiViewNet | Inputs
 
 
 def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tuple[Network, ViewsData]:
-    """Return the network of a run, trained or that of one of REFERENCES, and the data of the run."""
+    """Return the network of a run, trained with its loss or as one of `REFERENCES`, and the data of the run."""
     if reference is None:
         module, data = fit_quickly(config, folder)
         return module.net, data
@@ -68,10 +68,10 @@ def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tup
 
 
 def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
-    """Train the network of the configuration for as many steps on the same batches, with cross-entropy as the loss.
+    """Train the network of a configuration on labels: the same batches and number of steps, with cross-entropy.
 
     Every view is classified by its features; `joined` classifies the mean of the views' embeddings instead, for views
-    that are only informative together.
+    that are informative only together.
     """
     torch.manual_seed(config.seed)
     net = build_module(config, data).net
@@ -128,7 +128,7 @@ def reference_runs(
 
 
 def reference_table(title: str, rows: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a table of the references per setting; empty without any."""
+    """Return a table of the references per setting; empty if there are none."""
     names = [name for name in REFERENCES if any(name in by for by in rows.values())]
     cells = [[title, *names], *([setting, *(by.get(name, "—") for name in names)] for setting, by in rows.items())]
     return markdown(cells) if names else ""

@@ -28,12 +28,19 @@ MOST_CLASSES, MOST_IMAGES = 10, 550  # of any other folder of images
 
 @dataclass(frozen=True)
 class Tree:
-    """A `domain/class/image` tree, and the part of it that a laptop run reads; `archive` may contain the same tree."""
+    """A `domain/class/image` tree, and the part of it that a laptop run reads.
+
+    Attributes:
+        domains: the names of the domains.
+        archive: a `.zip` file that may contain the tree instead of folders.
+        classes: number of classes to read; None for all.
+        images: number of images to read per domain and class; None for all.
+    """
 
     domains: tuple[str, ...]
     archive: str = ""
     classes: int | None = None
-    images: int | None = None  # per domain and class
+    images: int | None = None
 
 
 TREES = {
@@ -80,9 +87,9 @@ def _opened(file: Path | IO[bytes]) -> Image:
 
 
 def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 4) -> None:
-    """Write edge histograms of every image, as 4 x 4 pixels of 8 directions, and the classes.
+    """Write the edge histogram of every image, as `fields` x `fields` pixels of 8 directions, and the classes.
 
-    Each image has unit length, so that faint drawings have the same weight as strong ones.
+    Each histogram has unit length, so that faint drawings have the same weight as strong ones.
     """
 
     def make() -> Arrays:
@@ -100,7 +107,9 @@ def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 
 
 
 def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) -> np.ndarray:
-    """Return the strength of the edges of each direction in every cell of a square image, as one row.
+    """Return the strength of the edges in each direction and cell of a square image, as one row.
+
+    The image is divided into `fields` x `fields` cells.
 
     Example:
         >>> edge_directions(np.eye(64)).shape
@@ -110,8 +119,8 @@ def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) 
     strength, angle = np.hypot(down, right), np.arctan2(down, right) % np.pi
     bins = np.minimum((angle / np.pi * directions).astype(int), directions - 1)
     side = np.arange(image.shape[0]) * fields // image.shape[0]
-    place = (side[:, None] * fields + side[None, :]) * directions + bins
-    counts = np.bincount(place.ravel(), weights=strength.ravel(), minlength=fields**2 * directions)
+    index = (side[:, None] * fields + side[None, :]) * directions + bins
+    counts = np.bincount(index.ravel(), weights=strength.ravel(), minlength=fields**2 * directions)
     return np.sqrt(counts).astype(np.float32)
 
 
@@ -119,9 +128,9 @@ def read_fonts(source: Path | None) -> Arrays:
     """Read `fonts.npz` of `m3g prepare fonts`: per style (faces, characters, 28, 28), and `chars`."""
     file = find_file(source, "fonts_5styles_28.npz", "fonts.npz", hint=" (made by m3g prepare fonts)")
     with np.load(file, allow_pickle=False) as stored:
-        lacking = [name for name in (*STYLES, "chars") if name not in stored.files]
-        if lacking:
-            raise MissingData(f"{file} must have the styles {', '.join(STYLES)}, but lacks {', '.join(lacking)}.")
+        missing = [name for name in (*STYLES, "chars") if name not in stored.files]
+        if missing:
+            raise MissingData(f"{file} must have the styles {', '.join(STYLES)}, but lacks {', '.join(missing)}.")
         return {name: stored[name] for name in (*STYLES, "chars")}
 
 
@@ -154,7 +163,7 @@ def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -
 
 
 def _tiny_files(source: Path | None) -> Iterator[tuple[str, Path | IO[bytes]]]:
-    """Yield class and file, in the same order for the public folder and for our archive of ten classes."""
+    """Yield class and file, in the same order for the public folder and for the archive of ten classes."""
     packed = None if source is None else source / "tinyimagenet10_jpg.zip"
     if packed is not None and packed.is_file():
         with zipfile.ZipFile(packed) as archive:
@@ -174,7 +183,7 @@ def _tiny_files(source: Path | None) -> Iterator[tuple[str, Path | IO[bytes]]]:
             yield kind, file
     rows = [line.split("\t")[:2] for line in notes.read_text(encoding="utf-8").splitlines() if line]
     for kind in TEN:
-        for name in sorted(name for name, of in rows if of == kind):
+        for name in sorted(name for name, label in rows if label == kind):
             yield kind, folders["val"] / "images" / name
 
 

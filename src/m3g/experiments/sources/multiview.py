@@ -33,24 +33,25 @@ def read_views(path: Path) -> Arrays:
     views: Arrays = {}
     for name, value in stored.items():
         if isinstance(value, list):
-            views |= {f"view{place}": entry for place, entry in enumerate(value) if not isinstance(entry, list)}
+            views |= {f"view{l}": entry for l, entry in enumerate(value) if not isinstance(entry, list)}
         elif value.ndim >= 2 and min(value.shape[:2]) > 1:
             views[name] = value
     views = {name: view for name, view in views.items() if view.dtype.kind in "biuf"}
     n = len(label) if label is not None else None
     shapes = {name: view.shape for name, view in views.items()}
-    for places in ((0,), (1,)):  # rows are objects, or columns are
-        sizes = {shape[place] for shape in shapes.values() for place in places if len(shape) > place}
+    for axis in (0, 1):  # objects are rows, or columns
+        sizes = {shape[axis] for shape in shapes.values() if len(shape) > axis}
         if len(views) > 1 and len(sizes) == 1 and n in (None, *sizes):
-            first = {name: np.moveaxis(view, places[0], 0) for name, view in views.items()}
+            first = {name: np.moveaxis(view, axis, 0) for name, view in views.items()}
             rows = {name: view.reshape(len(view), -1).astype(np.float32) for name, view in first.items()}
-            return rows | ({} if label is None else {"label": _words(label)})
+            return rows | ({} if label is None else {"label": _storable(label)})
     known = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
     labels = "no labels" if n is None else f"{n} labels"
     raise ValueError(f"{path} must have at least two matrices of the same rows, got {known} and {labels}.")
 
 
-def _words(label: np.ndarray) -> np.ndarray:
+def _storable(label: np.ndarray) -> np.ndarray:
+    """Return labels as numbers or strings, which require no pickle."""
     return label if label.dtype.kind in "biufU" else label.astype(str)
 
 
@@ -60,11 +61,11 @@ def _content(path: Path) -> dict[str, Cell]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     if path.suffix == ".mat" and not _is_hdf5(path):
-        # `__header__` and the like are not arrays
+        # `__header__` and similar entries are not arrays.
         return {name: _unpacked(value) for name, value in load_matlab(path).items() if not name.startswith("__")}
     h5py = _checks.extra("h5py", "hdf5")
     with h5py.File(path) as file:
-        # Matlab 7.3 stores matrices transposed, and cell arrays as references
+        # Matlab 7.3 stores matrices transposed, and cell arrays as references.
         return _read_group(file, file, transposed=path.suffix == ".mat")
 
 

@@ -1,4 +1,4 @@
-"""Recordings: windows of `m3g prepare`, as spectral features or raw, and the subsets of the stored results."""
+"""Recordings: windows of `m3g prepare`, as spectral features or raw, and the subsets used for the stored results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from m3g import _checks
 from m3g.experiments.sources.files import Arrays, MissingData, check_paths, find_file, once, shown
 
-# Sensor by its name in the tables: its name in Sleep-EDF Expanded.
+# From the name of a sensor in the tables to its name in Sleep-EDF Expanded.
 SENSORS = {
     "EEG_Fpz_Cz": "Fpz-Cz",
     "EEG_Pz_Oz": "Pz-Oz",
@@ -49,7 +49,7 @@ def prepare_sleep(source: Path | None, target: Path) -> None:
 
 
 def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
-    """Return log power in bands of equal ratio, for signals (..., time): (..., bands).
+    """Return the log power (..., bands) of signals (..., time) in frequency bands whose limits have a constant ratio.
 
     Example:
         >>> time = np.arange(3000) / 100

@@ -1,1 +1,1 @@
-"""Dependence that only three views together show, which distinguishes multiway from pairwise losses."""
+"""Dependence that only three views together exhibit, which distinguishes multiway from pairwise losses."""

@@ -46,8 +46,8 @@ def captions(source: Path | None) -> Arrays:
     stacked_letters = np.stack([letters[language] for language in LANGUAGES])
     candidates = np.zeros((PICTURES, 4, 4, TEXT_FEATURES), dtype="f4")  # per picture, a block per language
     stacked = np.stack([features[language] for language in LANGUAGES])
-    for place in range(4):
-        candidates[rows, place, target] = stacked[target, pictures[:, place]]
+    for number in range(4):
+        candidates[rows, number, target] = stacked[target, pictures[:, number]]
     flat = candidates.reshape(PICTURES, 4, -1)
     others = (selected[:, None] + np.arange(1, 4)) % 4
     return {
@@ -63,7 +63,7 @@ def captions(source: Path | None) -> Arrays:
 def _within(fold: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return a permutation of the rows within their folds."""
     out = np.arange(len(fold))
-    for one in range(FOLDS):
-        rows = np.flatnonzero(fold == one)
+    for number in range(FOLDS):
+        rows = np.flatnonzero(fold == number)
         out[rows] = random.permutation(rows)
     return out

@@ -1,7 +1,7 @@
 """Comparison of losses on data whose views depend on each other only jointly; `m3g reproduce synergy`.
 
-Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data` the sets of
-built-in digits and of bits run. Hours: see `docs/results/synergy.md`.
+Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data`, only the sets
+of built-in digits and of bits are used. Hours: see `docs/results/synergy.md`.
 
 Objects have three views. In sets without synergy, each of two views determines the third. In sets of pure synergy, any
 two views are independent, and only two of them together determine the third (`m3g.experiments.synergy.sets`). Every
@@ -40,7 +40,7 @@ SEEDS, TUNING_SEED = 5, 100
 POINTS, STEPS, EMBEDDING = 32, 1500, 32
 TEMPERATURES = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 TEMPERATURE = "loss_options.temperature"
-CANDIDATES = 1000  # candidates of retrieval
+CANDIDATES = 1000  # maximum number of rows, and candidates, of retrieval
 SUPERVISED = "supervised"
 # One temperature for all multiway losses, not chosen on validation rows, and other numbers of steps.
 UNTUNED = 0.12
@@ -102,13 +102,13 @@ def _runs(request: Request) -> Iterator[RunSpec]:
     for data in SETS:
         for arm in filter(request.wants, ARMS):
             tuned_on = TUNED_ON.get(data, data)
-            # labelled by the set that needs it, so that `--sets` keeps it
+            # Labelled with the set that uses it, so that `--sets` includes it.
             tried = _run(tuned_on, arm, TUNING_SEED, request).with_changes(data=data)
             grid, candidates = grid_runs([{TEMPERATURE: tau} for tau in TEMPERATURES], [tried])
             yield from grid
             for seed in range(request.seeds):
                 yield replace(_run(data, arm, seed, request), candidates=candidates)
-        if request.wants(SUPERVISED) and data != "captions":  # its labels are positions among four captions
+        if request.wants(SUPERVISED) and data != "captions":  # whose labels are positions among four captions
             for seed in range(request.seeds):
                 yield _run(data, SUPERVISED, seed, request)
     for data in UNTUNED_ON:
@@ -144,12 +144,15 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]
 
 @torch.no_grad()
 def recalls(net: MultiViewNet, data: ViewsData, split: Split, *, others: Tensor | None) -> dict[str, float]:
-    """Return the fraction of rows whose last view is retrieved, by every score."""
+    """Return, for each score, the fraction of rows whose last view is retrieved.
+
+    `others` are the wrong candidates of each row; with None the candidates are the last views of all rows.
+    """
     arrays, _, label = data.arrays(split)
     rows = slice(0, CANDIDATES)
     views = [normalize(view, dim=-1) for view in net([view[rows] for view in arrays])]
     if others is None:
-        # every utterance is its own class
+        # The two labels of utterances are not classes of the last view; every utterance is its own class.
         label = None if label is None or len(torch.unique(label)) == 2 else label[rows]
         return {name: recall(score, views, label) for name, score in SCORES.items()}
     chosen = others[data.datasets[split].index[rows]]  # type: ignore[attr-defined]

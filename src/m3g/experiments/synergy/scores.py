@@ -1,7 +1,8 @@
 """Scores of tuples, by which the last view of an object is retrieved from the other two.
 
 Losses differ in the tuples that they favour. For each arm the best of these scores on the validation rows is used on
-the test rows.
+the test rows. Every score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for
+the last view, shared (m, d) or separate for each row (n, m, d). It returns (n, m).
 """
 
 from __future__ import annotations
@@ -15,40 +16,43 @@ Score = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def mean_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
-    """⟨a + b, c⟩, the score of the circular variance and of pairwise losses: (n, d), (n, d), (..., m, d) -> (n, m)."""
+    """Return ⟨a + b, c⟩, the score of the circular variance and of pairwise losses."""
     return _products(first + second, candidates)
 
 
 def product_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
-    """Σ_j a[j] b[j] c[j], the score of the product cost and of Symile."""
+    """Return Σ_j a[j] b[j] c[j], the score of the product cost and of Symile."""
     return _products(first * second, candidates)
 
 
 def split_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
-    """The mean score on the first half of the dimensions plus the product score on the second, each on its sphere."""
+    """Return a weighted sum of the mean score on the first half of the dimensions and the product score on the second.
+
+    Each half is normalised to unit length.
+    """
     half = first.shape[-1] // 2
     low, high = (
         [torch.nn.functional.normalize(part[..., where], dim=-1) for part in (first, second, candidates)]
         for where in (slice(0, half), slice(half, None))
     )
-    # slopes of the two costs for three views: 2/9 per view for the circular variance, sqrt(d) for the product
+    # Slopes of the two costs for three views: 2/9 per view for the circular variance, sqrt(d) for the product.
     return 2 / 9 * mean_score(*low) + (first.shape[-1] - half) ** 0.5 * product_score(*high)
 
 
 def volume_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
-    """Minus the squared volume of the parallelotope of three unit vectors (GRAM)."""
+    """Return minus the squared volume of the parallelotope spanned by three unit vectors (GRAM)."""
     a, b, c = _cosines(first, second, candidates)
     return -(1 + 2 * a * b * c - a**2 - b**2 - c**2)
 
 
 def area_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
-    """Minus 16 times the squared area of the triangle of three unit vectors (TRIANGLE), by Heron's formula."""
+    """Return minus 16 times the squared area of the triangle of three unit vectors (TRIANGLE), by Heron's formula."""
     a, b, c = (2 - 2 * cosine for cosine in _cosines(first, second, candidates))
     return -(2 * (a * b + b * c + c * a) - a**2 - b**2 - c**2)
 
 
 def _products(query: Tensor, candidates: Tensor) -> Tensor:
-    """Inner products with shared candidates (m, d), or with those of each query (n, m, d)."""
+    """Return inner products (n, m) of queries (n, d) with candidates (m, d), or with those of each query (n, m, d)."""
     return query @ candidates.T if candidates.ndim == 2 else torch.einsum("nd,nmd->nm", query, candidates)
 
 

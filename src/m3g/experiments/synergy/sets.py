@@ -25,7 +25,7 @@ from m3g.experiments.synergy.captions import FOLDS, captions
 
 Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
 OBJECTS = 12_000
-TASK_BITS, UNIQUE_BITS, BIT_FEATURES = 4, 4, 32
+TASK_BITS, UNIQUE_BITS, BIT_FEATURES = 4, 4, 32  # unique bits occur in one view only
 
 
 @dataclass(frozen=True)
@@ -64,47 +64,47 @@ class Rows:
 def stratified(features: np.ndarray, label: np.ndarray, random: np.random.Generator) -> Rows:
     """Divide rows into folds such that each fold has all classes."""
     fold = np.empty(len(label), dtype=np.int64)
-    for one in np.unique(label):
-        rows = random.permutation(np.flatnonzero(label == one))
+    for value in np.unique(label):
+        rows = random.permutation(np.flatnonzero(label == value))
         fold[rows] = np.arange(len(rows)) % FOLDS
     return Rows(np.asarray(features, dtype=np.float32).reshape(len(label), -1), np.asarray(label, np.int64), fold)
 
 
-def compose(parts: Sequence[Rows], rule: Rule | None, random: np.random.Generator) -> list[np.ndarray]:
-    """Return, for each object, the row in the source of every view, and last the fold.
+def compose(sources: Sequence[Rows], rule: Rule | None, random: np.random.Generator) -> list[np.ndarray]:
+    """Return four arrays (objects,): the row of each object in the source of every view, and its fold.
 
-    With a rule the first two views are drawn independently, and the rule determines the class of the last; without one
-    all views have the class of the first.
+    With a rule, the first two views are drawn independently, and the rule determines the class of the last; without a
+    rule, all views have the class of the first.
     """
-    chosen: list[list[np.ndarray]] = [[] for _ in range(4)]
+    columns: list[list[np.ndarray]] = [[] for _ in range(4)]
     for fold in range(FOLDS):
-        inside = [np.flatnonzero(part.fold == fold) for part in parts]
+        fold_rows = [np.flatnonzero(source.fold == fold) for source in sources]
         count = OBJECTS // FOLDS
-        first = random.choice(inside[0], count)
-        wanted = parts[0].label[first]
-        second = random.choice(inside[1], count) if rule else _of_class(parts[1], inside[1], wanted, random)
+        first = random.choice(fold_rows[0], count)
+        classes = sources[0].label[first]
+        second = random.choice(fold_rows[1], count) if rule else _draw(sources[1], fold_rows[1], classes, random)
         if rule:
-            wanted = rule(wanted, parts[1].label[second])
-        third = _of_class(parts[2], inside[2], wanted, random)
-        for parts_of, drawn in zip(chosen, (first, second, third, np.full(count, fold))):
-            parts_of.append(drawn)
-    return [np.concatenate(drawn) for drawn in chosen]
+            classes = rule(classes, sources[1].label[second])
+        third = _draw(sources[2], fold_rows[2], classes, random)
+        for column, drawn in zip(columns, (first, second, third, np.full(count, fold))):
+            column.append(drawn)
+    return [np.concatenate(column) for column in columns]
 
 
-def _of_class(part: Rows, inside: np.ndarray, wanted: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return a random row of each wanted class."""
-    out = np.empty(len(wanted), dtype=np.int64)
-    for one in np.unique(wanted):
-        places = wanted == one
-        out[places] = random.choice(inside[part.label[inside] == one], int(places.sum()))
-    return out
+def _draw(source: Rows, rows: np.ndarray, classes: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return one of the `rows` at random for each of the classes (n,)."""
+    drawn = np.empty(len(classes), dtype=np.int64)
+    for value in np.unique(classes):
+        selected = classes == value
+        drawn[selected] = random.choice(rows[source.label[rows] == value], int(selected.sum()))
+    return drawn
 
 
-def composed(parts: Mapping[str, Rows], rule: Rule | None, random: np.random.Generator) -> Arrays:
+def composed(sources: Mapping[str, Rows], rule: Rule | None, random: np.random.Generator) -> Arrays:
     """Return the arrays of a composed set: features of every view, the class of the last, and the fold as group."""
-    *rows, group = compose(list(parts.values()), rule, random)
-    arrays = {name: part.features[chosen] for (name, part), chosen in zip(parts.items(), rows)}
-    return {**arrays, "label": list(parts.values())[-1].label[rows[-1]], "group": group}
+    *rows, group = compose(list(sources.values()), rule, random)
+    arrays = {name: source.features[view_rows] for (name, source), view_rows in zip(sources.items(), rows)}
+    return {**arrays, "label": list(sources.values())[-1].label[rows[-1]], "group": group}
 
 
 def embedded_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
@@ -117,8 +117,8 @@ def embedded_digits(second: str, rule: Rule | None) -> Callable[[Path | None], A
             np.load(file, allow_pickle=False) as stored,
         ):
             label, names = stored["digit"], ("pixels", second, "karhunen")
-            parts = {name: stratified(stored[name], label, random) for name in names}
-        return composed(parts, rule, random)
+            sources = {name: stratified(stored[name], label, random) for name in names}
+        return composed(sources, rule, random)
 
     return read
 
@@ -132,7 +132,7 @@ def multimodal_digits(rule: Rule | None) -> Callable[[Path | None], Arrays]:
             handwritten = stratified(stored["kar"], stored["y"], random)
         spoken = stratified(*spoken_digits(find_file(source, "spoken_digits_3speakers.zip")), random)
         with np.load(find_file(source, "fonts_5styles_28.npz"), allow_pickle=False) as stored:
-            digits = [place for place, name in enumerate(stored["chars"]) if name.isdigit()]
+            digits = [i for i, name in enumerate(stored["chars"]) if name.isdigit()]
             faces = np.concatenate([stored[style][:, digits] for style in stored.files if style != "chars"])
         small = faces.reshape(-1, 14, 2, 14, 2).mean((2, 4)) / 255
         printed = stratified(small, np.tile(np.arange(10), len(faces)), random)
@@ -172,10 +172,10 @@ def bits(share: float) -> Callable[[Path | None], Arrays]:
         third = np.where(np.arange(TASK_BITS) < synergy, first ^ second, first)
         arrays: Arrays = {}
         for name, task in zip(("first", "second", "third"), (first, second, third)):
-            own = random.integers(0, 2, (OBJECTS, UNIQUE_BITS))
-            signs = 2.0 * np.concatenate([task, own], 1) - 1
-            shown = signs @ random.standard_normal((signs.shape[1], BIT_FEATURES))
-            arrays[name] = (shown + 0.5 * random.standard_normal(shown.shape)).astype(np.float32)
+            unique = random.integers(0, 2, (OBJECTS, UNIQUE_BITS))
+            signs = 2.0 * np.concatenate([task, unique], 1) - 1
+            features = signs @ random.standard_normal((signs.shape[1], BIT_FEATURES))
+            arrays[name] = (features + 0.5 * random.standard_normal(features.shape)).astype(np.float32)
         return {**arrays, "label": third @ (1 << np.arange(TASK_BITS)), "group": np.arange(OBJECTS) % FOLDS}
 
     return read
@@ -245,7 +245,7 @@ SETS: dict[str, SynergySet] = {
 }
 
 
-# sets whose temperatures are chosen on another set of the same family
+# Sets whose temperatures are chosen on another set of the same family.
 TUNED_ON = {f"bits-{percent}": "bits-50" for percent in (0, 25, 75, 100)}
 
 
@@ -254,8 +254,8 @@ def sets(scale: str) -> dict[str, Prepare]:
 
     def preparer(name: str) -> Prepare:
         def prepare(source: Path | None, target: Path) -> None:
-            for each in {name, TUNED_ON.get(name, name)}:
-                once(target, f"{each}.npz", partial(SETS[each].read, source))
+            for required in {name, TUNED_ON.get(name, name)}:
+                once(target, f"{required}.npz", partial(SETS[required].read, source))
 
         return prepare
 

@@ -44,7 +44,7 @@ def by_set(results: list[Result], metric: str, stage: str = "test") -> Scores:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the picture; return the text."""
     scores = by_set(results, "found")
-    # Where every object is its own class, the supervised network predicts labels, not objects.
+    # If every object is its own class, the supervised network predicts labels, not objects.
     labelled = {name: {SUPERVISED: arms.pop(SUPERVISED, {})} for name, arms in scores.items() if not SETS[name].chance}
     parts = [hours(results), "## Retrieval of the last view from the other two", _levels(scores)]
     parts += ["## Differences", _against(scores)]
@@ -97,7 +97,7 @@ def _chance(name: str) -> str:
 
 
 def _against(scores: Scores) -> str:
-    """Compare M3G with the product cost with every other loss, with Holm's correction over the whole table."""
+    """Compare M3G (with the product cost) with every other loss, with Holm's correction over the whole table."""
     comparisons = {
         (name, arm): paired(arms[OURS], values, test_to_train=TEST_TO_TRAIN)
         for name, arms in scores.items()
@@ -120,7 +120,7 @@ def _against(scores: Scores) -> str:
 
 
 def _choices(results: list[Result]) -> str:
-    """Return the temperature chosen for every loss on every set, and the score that most of its splits choose."""
+    """Return the temperature chosen for every loss on every set, and the score that is chosen on most of its splits."""
     chosen: dict[str, dict[str, list[Result]]] = {}
     for row in results:
         labels = row["labels"]

@@ -1,4 +1,4 @@
-"""The user's own data sets and losses in `m3g reproduce views`, in one file for `--add`.
+"""Data sets and losses of the user for `m3g reproduce views`, in one file for `--add`.
 
 The file uses `data_set` and `view_loss`. The command then executes only the runs of these sets and losses: a set with
 all losses, a loss on all sets whose files exist, including the built-in digits.
@@ -41,12 +41,12 @@ def view_loss(name: str, grid: Sequence[Change], **fixed: float | str) -> Callab
     if len(grid) != 4:
         raise ValueError(f"grid must have 4 settings, as that of every loss, got {len(grid)}.")
 
-    def keep(factory: Factory) -> Factory:
+    def register(factory: Factory) -> Factory:
         losses.register(name, factory)
         GRIDS[name], FIXED[name] = list(grid), fixed
         return factory
 
-    return keep
+    return register
 
 
 def extend(file: str | None, source: Path | None, target: Path) -> set[str]:

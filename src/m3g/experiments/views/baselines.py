@@ -25,14 +25,14 @@ COMPONENTS = 32
 
 
 def principal(train: Tensor, others: Sequence[Tensor], *, size: int) -> list[Tensor]:
-    """Return each of `others` (n, d) in the first principal components of `train`, centred by it."""
+    """Return each of `others` (n, d), centred with the mean of `train`, in its first principal components (n, size)."""
     centre = train.mean(0)
     _, _, directions = torch.linalg.svd(train - centre, full_matrices=False)
     return [(part - centre) @ directions[:size].T for part in others]
 
 
 def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tensor]]]:
-    """Return the data, and the views of every split for a baseline."""
+    """Return the data, and for every split the views (n, d) that a baseline computes."""
     data = build_data(config)
     parts: dict[str, list[Tensor]] = {
         split: [view.flatten(1) for view in data.arrays(split)[0]] for split in ("train", "val", "test")
@@ -43,7 +43,7 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
         return data, parts
     size = COMPONENTS if name == "pca" else 2 * COMPONENTS
     reduced = [principal(views[0], views, size=size) for views in zip(*parts.values())]
-    parts = {split: [view[place] for view in reduced] for place, split in enumerate(parts)}
+    parts = {split: [view[i] for view in reduced] for i, split in enumerate(parts)}
     if name == "linear-mcca":
         directions = canonical(parts["train"], size=COMPONENTS).directions
         parts = {split: [view @ w for view, w in zip(views, directions)] for split, views in parts.items()}

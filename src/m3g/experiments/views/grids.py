@@ -1,13 +1,14 @@
 """Grids of `m3g reproduce views`: four settings per loss, in its best form.
 
 An arm is a loss, possibly under another name with separate options. `m3g` compares at most four random views at a time
-and tunes epsilon; `m3g-all` compares all views at once and tunes the temperatures of InfoNCE. The scores compare views
-by cosines and by moved probes, so some losses require one of two remedies:
+and tunes epsilon; `m3g-all` compares all views at once and tunes the temperature over the grid of InfoNCE. The scores
+compare views by cosines and by moved probes, so some losses require one of two remedies:
 
 - `BIAS`: `gram`, `pmrl` and `symile` are invariant to signs of points, or of single features of two views, and from
   random networks align the views only up to signs. All points start in one half-space instead.
-- `READOUT`: `mcca` is invariant to linear maps of a view, so linear CCA of the embeddings of the training rows follows
-  (`m3g.evaluation.CanonicalViews`), as in deep CCA; for `gram` and `symile` this is part of the grid.
+- `READOUT`: `mcca` is invariant to linear maps of a view, so linear CCA of the embeddings of the training rows is
+  applied after training (`m3g.evaluation.CanonicalViews`), as in deep CCA; for `gram` and `symile` the grid includes
+  settings with and without it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from m3g.experiments.engine.spec import Change, Settings
 
 CANONICAL = "readout.canonical"
-# Arms that are a loss under another name with their own options.
+# Arms that are a loss under another name with separate options.
 LOSS_OF = {"m3g-rising": "m3g", "m3g-all": "m3g"}
 # Options of the loss that are not in its grid.
 FIXED: dict[str, Settings] = {

@@ -17,11 +17,11 @@ from m3g.evaluation.retrieval import recall_at_1, recall_from_others
 
 # Scores by name; `absent` has one per fraction of missing entries, `subsets` one per number of views.
 Scores: TypeAlias = "dict[str, float | Scores]"
-SHOTS = (1, 5, 10)
-DRAWS = 5
-MISSING = (0.0, 0.3, 0.5, 0.7)
-MOST_SUBSETS = 6
-MATCHED_VIEWS, MATCHED_POINTS = 4, 128
+SHOTS = (1, 5, 10)  # labels per class
+DRAWS = 5  # random choices of the labelled rows
+MISSING = (0.0, 0.3, 0.5, 0.7)  # fractions of missing test entries
+MOST_SUBSETS = 6  # maximum number of subsets of each number of views
+MATCHED_VIEWS, MATCHED_POINTS = 4, 128  # maximum numbers for polymatching
 
 
 def validation(train: Embedded, held_out: Embedded, *, by_class: bool) -> dict[str, float]:
@@ -34,7 +34,7 @@ def validation(train: Embedded, held_out: Embedded, *, by_class: bool) -> dict[s
 
 
 def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> Scores:
-    """Return all scores on test rows; those that require a common space only for embeddings."""
+    """Return all scores on test rows; scores that require a common space are omitted for features without one."""
     scores: Scores = {}
     shared = test.embeddings is not None
     if shared:
@@ -67,7 +67,7 @@ def _labelled(name: str, train: Tensor, labels: Tensor, test: Tensor, truth: Ten
 
 
 def _nonzero(x: Tensor) -> Tensor:
-    """Return a direction for every row, also for a zero row."""
+    """Return nonzero rows, so that each has a direction."""
     return x + 1e-12
 
 
@@ -125,26 +125,26 @@ def polymatching(points: Embedded, *, seed: int) -> float:
 def with_missing(train: Embedded, test: Embedded, fraction: float, *, by_class: bool, seed: int) -> Scores:
     """Return probe and retrieval with a fraction of the test entries missing; the probe is trained on complete rows."""
     present = test.present
-    left = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=fraction, exact=True)
+    remaining = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=fraction, exact=True)
     join = "concat" if train.embeddings is None else "mean"
     scores: Scores = {}
     if train.labels is not None and test.labels is not None:
         probe = Probe(train.read_out(join), train.labels, kind="ridge")
-        scores["linear"] = probe.accuracy(test.read_out(join, shown=left), test.labels)
+        scores["linear"] = probe.accuracy(test.read_out(join, shown=remaining), test.labels)
     if test.embeddings is not None:
-        scores["recall_rest"] = recall_from_rest(test, by_class=by_class, shown=left)
+        scores["recall_rest"] = recall_from_rest(test, by_class=by_class, shown=remaining)
     return scores
 
 
 def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> Scores:
-    """Return the probe of all views on the mean of s of them, for every s; at most six subsets of each size."""
+    """Return, for every s, the accuracy of the probe of all views on the mean of s views; at most six subsets each."""
     assert train.labels is not None
     probe, k = Probe(train.mean, train.labels, kind="ridge"), len(test.views)
     accuracy: Scores = {}
     random = torch.Generator().manual_seed(seed)
     for size in range(1, k + 1):
-        every = list(itertools.combinations(range(k), size))
-        chosen = [every[i] for i in torch.randperm(len(every), generator=random)[:MOST_SUBSETS].tolist()]
+        subsets = list(itertools.combinations(range(k), size))
+        chosen = [subsets[i] for i in torch.randperm(len(subsets), generator=random)[:MOST_SUBSETS].tolist()]
         scores = []
         for part in map(test.only, chosen):
             assert part.labels is not None

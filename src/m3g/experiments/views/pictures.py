@@ -36,22 +36,23 @@ BY_NUMBER = {
 }
 
 
-def draw(results: list[Result], every: dict[str, views_scores.Table], folder: Path) -> list[Path]:
-    """Draw all plots that the finished runs allow, as PNG and SVG; return the PNGs."""
+def draw(results: list[Result], tables: dict[str, views_scores.Table], folder: Path) -> list[Path]:
+    """Draw all plots that the finished runs allow, as PNG and SVG; return the PNGs. `tables` has a table per metric."""
     tests = views_scores.tested(results)
     made = []
-    ranks = {TASK_TITLES[name]: task for name, task in views_scores.ranks_of(every).items() if name in TASK_TITLES}
+    ranks = {TASK_TITLES[name]: task for name, task in views_scores.ranks_of(tables).items() if name in TASK_TITLES}
     if ranks:
         made += critical_differences(ranks, folder / "ranks")
-    made += heat_map(every, folder / "heat")
+    made += heat_map(tables, folder / "heat")
     made += missing_curves(tests, folder / "missing")
     made += front(results, folder / "front")
     return _png_files(made)
 
 
 def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
-    """Plot per task a line for every arm, the best first, with its average rank; bars at the right connect arms whose
-    ranks do not differ significantly (Nemenyi test, 5 %).
+    """Plot per task a line for every arm, the best first, with its average rank.
+
+    Bars at the right connect arms whose ranks do not differ significantly (Nemenyi test, 5 %).
     """
     most = max(len(task.ranks) for task in ranks.values())
     figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
@@ -77,18 +78,18 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
     return figures.save(figure, path)
 
 
-def heat_map(every: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
+def heat_map(tables: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
     """Plot arms against data sets; the colour is the distance from the best loss of the column, in points."""
-    shown = [name for name in TASK_TITLES if every[name]]
+    shown = [name for name in TASK_TITLES if tables[name]]
     if not shown:
         return []
-    most = max(len(every[name]) for name in shown)
+    most = max(len(tables[name]) for name in shown)
     figure, axes = figures.panels(len(shown), width=5.6 * len(shown), height=1.6 + 0.27 * most)
     for axis, name in zip(axes, shown):
-        means = {arm: by for arm, by in views_scores.means(every[name]).items() if not views_scores.is_control(arm)}
-        every_set = dict.fromkeys(data for by in means.values() for data in by)
-        whole = views_scores.common(means) or every_set
-        sets = [data for data in every_set if data in whole]
+        means = {arm: by for arm, by in views_scores.means(tables[name]).items() if not views_scores.is_control(arm)}
+        all_sets = dict.fromkeys(data for by in means.values() for data in by)
+        shared = views_scores.common(means) or all_sets
+        sets = [data for data in all_sets if data in shared]
         losses = [by for arm, by in means.items() if arm not in views_scores.NOT_LOSSES]
         best = {data: max((by[data] for by in losses if data in by), default=math.nan) for data in sets}
         grid = [[100 * (by[d] - best[d]) if d in by else math.nan for d in sets] for by in means.values()]
@@ -140,8 +141,8 @@ def front(results: list[Result], path: Path) -> list[Path]:
         labels, metrics = row["labels"], row["metrics"]
         if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in metrics:
             setting = views_scores.setting(grid_values(labels))
-            here = points.setdefault(labels["arm"], {}).setdefault(setting, {})
-            here[labels["data"]] = (metrics["linear_mean"], metrics["recall"])
+            by_data = points.setdefault(labels["arm"], {}).setdefault(setting, {})
+            by_data[labels["data"]] = (metrics["linear_mean"], metrics["recall"])
     shared = views_scores.common({arm: set.intersection(*map(set, at.values())) for arm, at in points.items()})
     lines = {
         arm: {setting: [at[data] for data in shared] for setting, at in points[arm].items() if shared <= set(at)}

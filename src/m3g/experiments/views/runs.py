@@ -119,7 +119,7 @@ def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candi
 
 
 def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
-    """Return the grid of a loss on a data set, then its runs with the best setting."""
+    """Yield the grid of a loss on a data set, then its runs with the best setting."""
     if request.wants(loss) and possible(data, loss):
         runs, candidates = _tuned(data, loss, request)
         yield from runs
@@ -128,7 +128,7 @@ def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
-    """Return the main losses and the baselines on all sets, then the others, then other conditions."""
+    """Yield the main losses and the baselines on all sets, then the other losses, then other conditions."""
     for by_class in (False, True):
         sets = [name for name, about in SETS.items() if about.by_class == by_class]
         whole, parts = ([name for name in sets if SETS[name].part == part] for part in (False, True))
@@ -138,7 +138,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
             for data in whole:
                 yield from _block(data, loss, request)
         for data in whole:
-            if len(SETS[data].views) > 2 and not SETS[data].gaps:  # half of two views leaves no pair
+            if len(SETS[data].views) > 2 and not SETS[data].gaps:  # removing half of two views leaves no pair
                 for loss in (*MAIN, "m3g-pairs", "m3g-all"):
                     change = {"config": {"data_options": {"absent": MISSING_IN_TRAINING}}}
                     yield from _as_chosen(data, loss, "missing in training", change, request)
@@ -178,7 +178,7 @@ def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
 
 
 def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Request) -> Iterator[RunSpec]:
-    """Return the runs of a loss with its best setting under other conditions."""
+    """Yield the runs of a loss with its best setting under other conditions."""
     if request.wants(loss):
         _, candidates = _tuned(data, loss, request)
         for seed in range(request.seeds):
@@ -187,7 +187,7 @@ def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Reque
 
 
 def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
-    """Return the runs that also tune the points per batch, after the setting of the loss."""
+    """Yield the runs that also tune the points per batch, after the setting of the loss."""
     arm = f"{loss}, batch chosen"
     _, candidates = _tuned(data, loss, request)
     tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
@@ -198,7 +198,7 @@ def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> Mapping[str, float | str | Scores]:
-    """Train, then evaluate: on validation rows to choose a setting, on test rows once it is chosen."""
+    """Train and evaluate: on validation rows to choose a setting, and on test rows once it is chosen."""
     run, by_class = config_of(settings), SETS[settings["data"]].by_class
     if "baseline" in settings:
         views_data, parts = baseline(settings["baseline"], run)

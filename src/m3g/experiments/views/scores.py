@@ -13,7 +13,7 @@ from m3g.experiments.views.sets import DIGITS_BY_NUMBER, SETS
 OURS = "m3g"
 BATCH = "data_options.batch_size"  # label of runs that tune the batch size
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
-PARTS = tuple(name for name, wanted in SETS.items() if wanted.part)
+PARTS = tuple(name for name, view_set in SETS.items() if view_set.part)
 TASKS = {
     "linear_mean": "linear probe",
     "moved": "moved probe",
@@ -54,11 +54,11 @@ def scores(tests: Iterable[Result], name: str) -> Table:
     table: Table = {}
     order = (OURS, "infonce-pwe", "infonce-ave")
 
-    def place(row: Result) -> tuple[bool, bool, int, str]:
+    def position(row: Result) -> tuple[bool, bool, int, str]:
         arm = row["labels"]["arm"]
         return is_control(arm), arm in NOT_LOSSES, order.index(arm) if arm in order else len(order), arm
 
-    for row in sorted(tests, key=place):
+    for row in sorted(tests, key=position):
         value = row["metrics"].get(name)
         if value is not None and value == value:
             labels = row["labels"]
@@ -75,25 +75,28 @@ def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
 
 
 def common(sets_of: Mapping[str, Collection[str]]) -> set[str]:
-    """Return the data sets common to M3G and both forms of InfoNCE, if they have any; `sets_of` has those of an arm."""
+    """Return the data sets common to M3G and both forms of InfoNCE, or to those of them that have any.
+
+    `sets_of` maps arms to their data sets.
+    """
     sets = [set(sets_of[arm]) for arm in (OURS, "infonce-pwe", "infonce-ave") if sets_of.get(arm)]
     return set.intersection(*sets) if sets else set()
 
 
 def complete(table: Table) -> dict[str, dict[str, float]]:
-    """Return means of the arms that have all these data sets, for ranks, without `supervised` and control arms."""
+    """Return means, for ranks, of the arms with all data sets of `common`, without `supervised` and controls."""
     by_arm = means(table)
-    wanted = common(by_arm)
+    required = common(by_arm)
     return {
-        arm: {data: sets[data] for data in wanted}
+        arm: {data: sets[data] for data in required}
         for arm, sets in by_arm.items()
-        if wanted and wanted <= set(sets) and arm != "supervised" and not is_control(arm)
+        if required and required <= set(sets) and arm != "supervised" and not is_control(arm)
     }
 
 
-def ranks_of(every: dict[str, Table]) -> dict[str, Ranks]:
-    """Return the ranks of each task that has them."""
-    by_task = {name: ranked(complete(every[name])) for name in TASKS}
+def ranks_of(tables: dict[str, Table]) -> dict[str, Ranks]:
+    """Return the ranks of each task with enough results."""
+    by_task = {name: ranked(complete(tables[name])) for name in TASKS}
     return {name: ranks for name, ranks in by_task.items() if ranks is not None}
 
 

@@ -1,8 +1,8 @@
 """Data sets of `m3g reproduce views`, one entry each. To add a set, write one more reader here.
 
-A reader gets the user's `--data` folder and returns arrays by name: the views that its entry names, `label` if the
-entry has labels, and `group` if rows of one group must not be split. It is called once and stored in
-`OUT/data/NAME.npz`. Files in the folder `views` of the data folder become separate sets (`register_files`).
+A reader receives the user's `--data` folder and returns arrays by name: the views that its entry names, `label` if the
+entry has labels, and `group` if rows of one group must not be split. It is called once, and its result is stored in
+`OUT/data/NAME.npz`. Each file in the folder `views` of the data folder is one more set (`register_files`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ViewSet:
         labels, groups: whether it has them.
         by_class: whether rows combine images of one class; any row of the class is then correct in retrieval.
         part: whether it has some of the views of another set; used in the curve against k, but in no mean over sets.
-        gaps: whether views are missing; then no more are removed, and it is not used in curves against missing entries.
+        gaps: whether entries are missing; then no more are removed, and curves against missing entries exclude the set.
         shipped: whether it requires no `--data`.
     """
 
@@ -58,17 +58,17 @@ SETS: dict[str, ViewSet] = {}
 
 
 def data_set(name: str, views: Sequence[str], **facts: bool) -> Callable[[Reader], Reader]:
-    """Register a reader under a name."""
+    """Register a reader under a name; `facts` are the other attributes of `ViewSet`."""
 
-    def keep(read: Reader) -> Reader:
+    def register(read: Reader) -> Reader:
         SETS[name] = ViewSet(tuple(views), read, **facts)
         return read
 
-    return keep
+    return register
 
 
 def sets(scale: str) -> Mapping[str, Prepare]:
-    """Return how `target/NAME.npz` of every set is created."""
+    """Return, for every set, the function that creates `target/NAME.npz`."""
     return {name: partial(prepare, name) for name in SETS}
 
 
@@ -76,16 +76,16 @@ def prepare(name: str, source: Path | None, target: Path) -> None:
     """Write `target/NAME.npz` unless it exists."""
 
     def make() -> Arrays:
-        wanted = SETS[name]
-        if source is None and not wanted.shipped:
+        view_set = SETS[name]
+        if source is None and not view_set.shipped:
             raise MissingData("--data must be the folder with its files, got no folder.")
         try:
-            arrays = wanted.read(source or Path())
+            arrays = view_set.read(source or Path())
         except FileNotFoundError as error:
             raise MissingData(
                 f"--data must be a folder that contains its files, but {error.filename} is missing."
             ) from error
-        keys = [*wanted.views, *["label"] * wanted.labels, *["group"] * wanted.groups]
+        keys = [*view_set.views, *["label"] * view_set.labels, *["group"] * view_set.groups]
         rows = _some(len(arrays[keys[0]]), MOST_ROWS)
         return {key: arrays[key][rows] for key in keys}
 
@@ -234,7 +234,7 @@ def _lines(path: Path, most: int) -> Iterator[str]:
             yield line
 
 
-def hashed(text: str, places: int) -> np.ndarray:
+def hashed(text: str, bins: int) -> np.ndarray:
     """Count the words of a text in hash bins, the same on every machine.
 
     Example:
@@ -242,7 +242,7 @@ def hashed(text: str, places: int) -> np.ndarray:
         4.0
     """
     words = re.findall(r"\w+", text.lower())
-    return np.bincount([zlib.crc32(word.encode()) % places for word in words], minlength=places).astype(np.float32)
+    return np.bincount([zlib.crc32(word.encode()) % bins for word in words], minlength=bins).astype(np.float32)
 
 
 STYLES = ("serif", "sans_serif", "monospace", "handwriting", "display")
@@ -270,7 +270,7 @@ def pacs(source: Path) -> Arrays:
 
 
 def _joined_by_class(images: dict[str, dict[str, np.ndarray]], *, rows_per_class: int, folds: int = 5) -> Arrays:
-    """Return rows of one random image per domain, all of one class; images of one fold (the group) are combined."""
+    """Return rows of one random image per domain, all of one class and one fold; the fold is the group."""
     random = np.random.default_rng(0)
     kinds = sorted(set.intersection(*(set(by_kind) for by_kind in images.values())))
     columns: dict[str, list[np.ndarray]] = {domain: [] for domain in images}
@@ -279,15 +279,15 @@ def _joined_by_class(images: dict[str, dict[str, np.ndarray]], *, rows_per_class
         for fold in range(folds):
             number = rows_per_class // folds
             for domain, by_kind in images.items():
-                mine = by_kind[kind][fold::folds]
-                columns[domain].append(mine[random.integers(len(mine), size=number)])
+                fold_images = by_kind[kind][fold::folds]
+                columns[domain].append(fold_images[random.integers(len(fold_images), size=number)])
             labels += [kind] * number
             groups += [f"fold{fold}"] * number
     joined = {domain: np.concatenate(parts) for domain, parts in columns.items()}
     return {**joined, "label": np.array(labels), "group": np.array(groups)}
 
 
-# The digits with the first k of their views, for the curve against k; two and all six are sets of their own.
+# The digits with the first k of their views, for the curve against k; those with two and all six are also main sets.
 DIGITS_BY_NUMBER = {k: f"digits-{k}" if k < len(DIGITS) else "digits" for k in range(2, len(DIGITS) + 1)}
 for _k in range(3, len(DIGITS)):
     data_set(DIGITS_BY_NUMBER[_k], DIGITS[:_k], part=True, shipped=True)(digits)

@@ -55,30 +55,30 @@ METRICS = {
 
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the pictures; return the text to print."""
-    every_test = tested(results)
-    parts = [hours(results), _finished(every_test)]
+    all_tests = tested(results)
+    parts = [hours(results), _finished(all_tests)]
     results = [row for row in results if row["labels"]["data"] not in PARTS]
     tests = tested(results)
-    every = {name: scores(tests, name) for name in METRICS}
-    parts += ["## Average ranks", *_ranks(every), "## M3G against each loss", _against(every)]
-    parts += ["## M3G against the best other loss of each data set", _by_set(every)]
+    tables = {name: scores(tests, name) for name in METRICS}
+    parts += ["## Average ranks", *_ranks(tables), "## M3G against each loss", _against(tables)]
+    parts += ["## M3G against the best other loss of each data set", _by_set(tables)]
     for name, about in METRICS.items():
-        if every[name]:
-            parts += [f"## {about[0].upper()}{about[1:]}", _table(every[name])]
+        if tables[name]:
+            parts += [f"## {about[0].upper()}{about[1:]}", _table(tables[name])]
     parts += ["## Missing entries in test rows", _missing(tests, "linear"), _missing(tests, "recall_rest")]
     parts += ["## Probe of all views on subsets of the views", _few_views(tests)]
-    parts += ["## Digits with the first k of their views", *(_by_number(every_test, name) for name in BY_NUMBER)]
+    parts += ["## Digits with the first k of their views", *(_by_number(all_tests, name) for name in BY_NUMBER)]
     lengths = length_table(results, lambda row: row["labels"]["data"], folder / "steps", test_to_train=TEST_TO_TRAIN)
     parts += ["## Other numbers of steps on the scenes", *lengths] if lengths else []
     parts += ["## Settings chosen on validation rows", _grid(results)]
     text = write_table(parts, folder)
-    pictures = views_pictures.draw(results, every, folder)
-    pictures += views_pictures.by_number(every_test, folder / "by_number")
+    pictures = views_pictures.draw(results, tables, folder)
+    pictures += views_pictures.by_number(all_tests, folder / "by_number")
     return "\n".join([text, "", *(f"picture     {path}" for path in pictures)])
 
 
-def _ranks(every: dict[str, Table]) -> list[str]:
-    tasks = ranks_of(every)
+def _ranks(tables: dict[str, Table]) -> list[str]:
+    tasks = ranks_of(tables)
     if not tasks:
         return ["(Too few finished runs.)"]
     arms = list(dict.fromkeys(arm for task in tasks.values() for arm in task.ranks))
@@ -93,19 +93,19 @@ def _ranks(every: dict[str, Table]) -> list[str]:
     return [markdown(rows), "Only arms with results on every data set are ranked; `supervised` uses labels and is not."]
 
 
-def _against(every: dict[str, Table]) -> str:
+def _against(tables: dict[str, Table]) -> str:
     """Return differences paired over the data sets (means over seeds), with Holm's correction over the whole table."""
-    arms = [arm for arm in every["recall"] if arm != OURS and not is_control(arm)]
+    arms = [arm for arm in tables["recall"] if arm != OURS and not is_control(arm)]
     compared = {}
     for name in TASKS:
-        by_arm = means(every[name])
+        by_arm = means(tables[name])
         for arm in arms:
             compared[arm, name] = paired(by_arm.get(OURS, {}), by_arm.get(arm, {}), test_to_train=0.0)
     verdicts = holm_verdicts(compared)
 
     def cell(arm: str, name: str) -> str:
-        one = compared[arm, name]
-        return f"{one} {verdicts[arm, name]} ({one.pairs})" if one.pairs > 1 else "—"
+        difference = compared[arm, name]
+        return f"{difference} {verdicts[arm, name]} ({difference.pairs})" if difference.pairs > 1 else "—"
 
     rows = [["M3G minus", *TASKS.values()], *([arm, *(cell(arm, name) for name in TASKS)] for arm in arms)]
     note = "Mean difference in points, 95 % interval, and the number of data sets."
@@ -116,14 +116,14 @@ def _after_holm(verdicts: Mapping[tuple[str, str], str]) -> str:
     return f"Ahead and behind: at 5 % after Holm's correction over the {len(verdicts)} comparisons of the table."
 
 
-def _by_set(every: dict[str, Table]) -> str:
+def _by_set(tables: dict[str, Table]) -> str:
     """Compare over the splits of a data set with the best other loss there."""
-    sets = list(every["recall"].get(OURS, {}))
+    sets = list(tables["recall"].get(OURS, {}))
     best: dict[tuple[str, str], str] = {}
     compared: dict[tuple[str, str], Difference] = {}
     for data in sets:
         for name in TASKS:
-            table = every[name]
+            table = tables[name]
             rivals = {
                 arm: statistics.fmean(by[data].values())
                 for arm, by in table.items()
