@@ -27,21 +27,21 @@ os.environ["POT_BACKEND_DISABLE_JAX"] = "1"
 # Every pytest worker compiles in its own process, because starting a pool takes longer than it saves.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# In CI (`.ci/run`, GitHub) the same examples in every run, so that a failure is due to the change; elsewhere new
-# examples in every run, which cover more. There are no deadlines, because the load of the machine varies.
+# CI (`.ci/run`, GitHub) uses the same examples in every run, so that a failure is due to the change. Elsewhere every run
+# draws new examples, which cover more. There are no deadlines, because the load of the machine varies.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "random")
 
 
 def pytest_collection_modifyitems(items):
-    """Files with slow tests come first, so that no worker waits for another's long test at the end."""
+    """Run files with slow tests first, so that no worker waits for the long test of another at the end."""
     files = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in files)
 
 
 def pytest_runtest_setup(item):
-    """Random numbers without an explicit seed are the same in every run, independent of earlier tests."""
+    """Seed the global generators, so that unseeded random numbers do not depend on earlier tests."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002 - the global generator, which code under test may use
     torch.manual_seed(0)

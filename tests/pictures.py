@@ -5,12 +5,12 @@ import zlib
 import numpy as np
 from PIL import Image
 
-PIXELS = 12  # that a colour covers at least; fewer may be where two colours meet
-STRONG = 60  # difference between the channels of a colour that is not a grey
+PIXELS = 12  # minimum number of pixels of a colour; fewer may be a blend of two adjacent colours
+STRONG = 60  # minimum difference between the channels of a colour that is not a grey
 
 
 def colours(path):
-    """The number of colours in a picture that are not greys."""
+    """Return the number of colours in a picture that are not greys."""
     with Image.open(path) as image:
         found, counts = np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0, return_counts=True)
     return int(((np.ptp(found.astype(int), axis=1) >= STRONG) & (counts >= PIXELS)).sum())

@@ -19,7 +19,7 @@ def noisy_views(k: int, n: int, d: int = 16, *, noise: float = 1.0, seed: int = 
 
 
 def cost_tensor(cost, views) -> Tensor:
-    """Every entry by itself: cost(z_1, …, z_k) of k vectors, for every k-tuple."""
+    """Return the cost tensor, computed one k-tuple at a time: cost(z_1, …, z_k) of k vectors."""
     sizes = [len(view) for view in views]
     out = torch.empty(sizes, dtype=views[0].dtype)
     for index in itertools.product(*map(range, sizes)):

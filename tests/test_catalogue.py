@@ -40,7 +40,7 @@ def test_a_custom_class_is_an_entry_too():
     assert entry.options() == ["width", "depth"]
 
 
-def test_nothing_is_imported_for_it():
+def test_nothing_is_imported_to_list_options():
     program = (
         "import sys; from m3g import _catalogue as c; c.reading_options(); "
         "[e.options() for g in (c.LOSSES, c.ENCODERS, c.DATA) for e in g.values()]; "

@@ -1,4 +1,4 @@
-"""`m3g audit`: the doubtful entries of a run."""
+"""`m3g audit`: the unreliable entries of a run."""
 
 from __future__ import annotations
 

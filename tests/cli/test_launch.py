@@ -68,7 +68,7 @@ def test_a_process_of_several_skips_the_shutdown_of_python(code):
     assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
 
 
-def test_the_installed_command_skips_it_too():
+def test_the_installed_command_skips_the_shutdown_too():
     entry = re.search(r'^m3g = "([\w.]+):(\w+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     module, function = entry.groups()
     script = (

@@ -1,4 +1,4 @@
-"""`m3g match` and `m3g search`, as a user calls them."""
+"""`m3g search` in a run that was trained on arrays: queries by row and by file."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A misspelt name is reported in one line with the nearest one, before data are read and heavy libraries are loaded."""
+"""A misspelt name is reported in one line with the nearest one, before data are read or heavy libraries loaded."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def reported(tmp_path_factory):
     return codes, loaded, ended.stderr.splitlines()
 
 
-def test_it_is_reported_in_one_line_with_the_nearest_name(reported):
+def test_a_misspelt_name_is_reported_in_one_line_with_the_nearest_one(reported):
     codes, _, lines = reported
     assert codes == [2] * len(WRONG)
     assert len(lines) == len(WRONG), lines
@@ -64,7 +64,7 @@ def test_it_is_reported_in_one_line_with_the_nearest_name(reported):
         assert line.endswith(f": did you mean {meant}?"), line
 
 
-def test_no_heavy_library_is_loaded_for_it(reported):
+def test_no_heavy_library_is_loaded_for_a_misspelt_name(reported):
     assert reported[1] == []
 
 

@@ -79,14 +79,14 @@ def test_a_missing_point_has_no_gradient():
     assert float(views.grad[1, 1].abs().max()) > 0
 
 
-def test_its_spread_on_the_sphere_is_that_of_a_cosine_for_every_number_of_views():
+def test_the_spread_of_the_product_on_the_sphere_is_that_of_a_cosine_for_every_k():
     for k, d in itertools.product((2, 3, 5), (16, 64)):
         points = torch.nn.functional.normalize(torch.randn(k, 6, d, generator=torch.Generator().manual_seed(k)), dim=-1)
         spread = float(m3g.MultilinearProduct()(points).dense().std())
         assert 0.5 < spread * d**0.5 < 2
 
 
-def test_it_detects_dependence_that_no_pair_of_views_shows():
+def test_the_product_detects_dependence_that_no_pair_of_views_shows():
     """The third view is the sign of the product of the first two: any two views are independent."""
     signs = torch.tensor(list(itertools.product([1.0, -1.0], repeat=6)), dtype=torch.float64)[::3]
     views = torch.stack([signs, signs.roll(7, 0), signs * signs.roll(7, 0)])

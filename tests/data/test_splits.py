@@ -20,7 +20,7 @@ def test_splits_are_a_partition_and_keep_class_frequencies(n, seed, classes):
     assert all((parts[name] == again[name]).all() for name in parts)
 
 
-def test_other_seeds_split_otherwise():
+def test_other_seeds_give_other_splits():
     assert set(split_rows(100, val=0.1, test=0.2, seed=0)["test"]) != set(
         split_rows(100, val=0.1, test=0.2, seed=1)["test"]
     )

@@ -28,7 +28,7 @@ def views_up_to_linear_maps():
     return x, [view @ torch.randn(4, 4, generator=random, dtype=torch.float64) for view in x]
 
 
-def test_it_inverts_linear_maps_to_which_deep_cca_is_invariant():
+def test_linear_cca_inverts_linear_maps_to_which_deep_cca_is_invariant():
     x, mixed = views_up_to_linear_maps()
     options = {"ridge": 1e-9, "normalize": False}
     assert losses.mcca(mixed, **options).item() == pytest.approx(losses.mcca(x, **options).item(), abs=1e-6)

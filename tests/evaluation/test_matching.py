@@ -17,7 +17,7 @@ def test_polymatching_falls_with_noise(k):
     assert scores[2] < 0.4  # chance is (1/8)^(k-1)
 
 
-def test_polymatching_of_many_views_takes_smaller_batches():
+def test_polymatching_of_many_views_uses_smaller_batches():
     views = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(0)).expand(9, 12, 16)
     assert polymatching_accuracy(views) == 1.0  # 16 points would make 16^9 tuples
 

@@ -34,7 +34,7 @@ def test_all_metrics_are_evaluated_at_once(masked):
     assert report.numbers["recall_at_1"] <= report.numbers["recall_at_5"] <= report.numbers["recall_at_10"]
 
 
-def test_few_shot_probes_are_those_that_the_rows_allow():
+def test_few_shot_probes_require_enough_rows_per_class():
     train, test = points(330, 0), points(60, 1)
     features = list(train.embeddings), list(test.embeddings)
     report = evaluate(

@@ -9,7 +9,7 @@ from m3g.flow import pictures as flow_pictures
 
 
 @pytest.mark.parametrize("options", [["--loss", "m3g", "infonce-pwe"], ["--space", "sphere", "--k", "4", "--n", "3"]])
-def test_the_command_leaves_pictures(tmp_path, capsys, options):
+def test_the_command_writes_pictures(tmp_path, capsys, options):
     out = tmp_path / "new" / "flow"
     assert main(["flow", "--steps", "12", "--frames", "4", "--n", "3", *options, "--out", str(out)]) == 0
     assert "the best polymatching is not the true one after 12 steps: increase --steps" in capsys.readouterr().out

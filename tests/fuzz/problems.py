@@ -45,7 +45,7 @@ def potential_range(case: Case, cost: Array) -> float:
 
 
 def try_case(case: Case) -> Outcome:
-    """Held, refused (a ValueError of one sentence), warned (a warning, converged=False), or failed."""
+    """Return the outcome: held, refused (a ValueError of one sentence), warned (converged=False) or failed."""
     views = views_of(case)
     if case.masked:
         return _try_masked(case, views)
@@ -119,7 +119,7 @@ def _check_sampled(case: Case, solution: m3g.Solution, references: list, caught:
 
 
 def _check_loss(case: Case, views: list[torch.Tensor], references: list, caught: list) -> Outcome:
-    """The gap, and its gradient: that of ⟨J - P*, C(x)⟩ through the normalisation, by differences of the reference."""
+    """Check the gap and its gradient, that of ⟨J - P*, C(x)⟩ through the normalisation, by differences of the reference."""
     dtype = torch.promote_types(views[0].dtype, views[1].dtype)
     stacked = torch.stack([view.to(dtype) for view in views], 1)
     points = (stacked if case.batch else stacked[0]).clone().requires_grad_()
@@ -143,7 +143,7 @@ def _check_loss(case: Case, views: list[torch.Tensor], references: list, caught:
 
 
 def _check_gradient(case: Case, views: list[torch.Tensor], gradient: Array, references: list) -> Outcome:
-    """A directional derivative of the reference gap by central differences; only where it is smooth enough."""
+    """Check a directional derivative against central differences of the reference gap, if it is smooth enough."""
     if case.tol > 1e-5 or case.dtype != "float64" or case.mixed or case.epsilon < 0.05 * np.ptp(references[0][1]):
         return Outcome("held") if np.isfinite(gradient).all() else Outcome("failed", "gradient not finite")
     rng = np.random.default_rng(case.seed + 4)
@@ -169,7 +169,7 @@ def _check_gradient(case: Case, views: list[torch.Tensor], gradient: Array, refe
 
 
 def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
-    """Missing points: the gap is finite, non-negative, and independent of their values."""
+    """Check that the gap with missing points is finite, non-negative, and independent of their values."""
     rng = np.random.default_rng(case.seed + 5)
     mask = torch.tensor(rng.random((case.k, case.sizes[0])) < 0.7)
     mask[0] |= ~mask.any(0)

@@ -5,7 +5,7 @@ import torch
 from m3g.nets import build_encoder
 
 
-def test_spectrogram_separates_pitches_and_takes_short_sounds():
+def test_spectrogram_separates_pitches_and_accepts_short_sounds():
     time = torch.arange(4000) / 8000
     low, high = (torch.sin(2 * torch.pi * pitch * time) for pitch in (200, 2000))
     encoder = build_encoder({"kind": "spectrogram", "rate": 8000, "channels": [8]}, input_shape=(4000,)).eval()

@@ -38,7 +38,7 @@ def test_teacher_gives_targets_without_gradient_or_dropout():
     assert torch.equal(teacher.embed_view(views[1], 1), out[1])
 
 
-def test_teacher_takes_over_running_statistics():
+def test_teacher_copies_running_statistics():
     student = MultiViewNet(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), Projector(4))
     teacher = Teacher(student)
     student([torch.randn(8, 3) + 5] * 2)

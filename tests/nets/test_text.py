@@ -7,7 +7,7 @@ from m3g.nets import build_encoder
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
-def test_text_ignores_padding_and_takes_an_empty_text(dtype):
+def test_text_ignores_padding_and_accepts_an_empty_text(dtype):
     encoder = build_encoder({"kind": "text", "width": 16, "heads": 2}, input_shape=(24,)).eval()
     text = torch.zeros(3, 24, dtype=dtype)
     text[0, :9] = torch.tensor(list("süßer".encode() + b"??"))

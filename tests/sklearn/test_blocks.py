@@ -28,7 +28,7 @@ def test_columns_by_name_slice_and_selector_are_the_views(frames):
         model.transform(wide[wide.columns[::-1]])
 
 
-def test_it_follows_a_column_transformer(frames):
+def test_blocks_follow_a_column_transformer(frames):
     wide = pd.concat(frames.values(), axis=1)
     wide["kind"] = np.where(wide["sound0"] > 0, "high", "low")
     y = (wide["shape0"] > 0).to_numpy()

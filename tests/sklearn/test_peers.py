@@ -24,7 +24,7 @@ def test_every_library_finds_what_the_views_share(method):
     assert seconds > 0
 
 
-def test_polyview_and_cca_zoo_agree_with_our_linear_cca():
+def test_polyview_and_cca_zoo_agree_with_linear_cca_of_m3g():
     from cca_zoo.linear import MCCA
     from polyview import MCCA as PolyviewMCCA
 

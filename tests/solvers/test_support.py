@@ -31,7 +31,7 @@ def weights_with_zeros(sizes, seed):
 @pytest.mark.parametrize("cost", COSTS, ids=["cv", "csd", "sqeuclidean", "chain"])
 @settings(max_examples=5, deadline=None)
 @given(sizes=st.tuples(*[st.integers(2, 6)] * 3), seed=st.integers(0, 1000))
-def test_it_is_the_solution_of_the_other_points(cost, solver, sizes, seed):
+def test_points_of_weight_zero_do_not_change_the_solution_of_the_others(cost, solver, sizes, seed):
     views, weights = unit_views(sizes, seed), weights_with_zeros(sizes, seed)
     options = {"epsilon": 0.3, "tol": 1e-8, "solver": solver}
     solution = m3g.solve(as_cost(cost)(views), weights=weights, **options)

@@ -1,4 +1,4 @@
-"""Images in memory: class-aligned domains, and k augmentations of an image."""
+"""Images in memory: k augmentations of an image, and splits by group."""
 
 import numpy as np
 import pytest

@@ -8,7 +8,7 @@ from m3g.data.images.augment import IMAGENET_STACKS, STACKS, Augmentation, plain
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_stacks_are_seeded_and_leave_the_random_state_alone(stack):
+def test_stacks_are_seeded_and_do_not_change_the_random_state(stack):
     images = torch.rand(6, 3, 40, 40)
     augment = Augmentation(stack, size=32)
     state = torch.random.get_rng_state()

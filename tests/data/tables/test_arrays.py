@@ -174,7 +174,7 @@ def test_an_empty_split_is_reported():
         data.arrays("training")
 
 
-def test_creating_a_loader_leaves_the_random_state_alone():
+def test_creating_a_loader_does_not_change_the_random_state():
     data = MultipleFeatures()
     state = torch.random.get_rng_state()
     next(iter(data.train_dataloader()))

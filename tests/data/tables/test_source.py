@@ -69,7 +69,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_table_is_reported_in_one_line_and_leaves_nothing(case, made, tmp_path, monkeypatch, refused):
+def test_an_invalid_table_is_reported_in_one_line_and_leaves_no_files(case, made, tmp_path, monkeypatch, refused):
     folder, content = made
     (folder / "empty.wav").write_bytes(b"")
     (folder / "text.png").write_bytes(b"bytes that are no image")

@@ -51,7 +51,7 @@ def test_a_small_table_of_texts_is_aligned_by_default(trained):
     assert recipe["view_shapes"] == [[16], [12]]
 
 
-def test_it_is_loaded_and_searched(trained, tmp_path, monkeypatch, capsys):
+def test_a_run_on_tfidf_is_loaded_and_searched(trained, tmp_path, monkeypatch, capsys):
     net = m3g.load(trained / "run")
     one = net.embed({"english": ["red cat house unknown", None], "german": ["rot katze haus", "neu"]})
     assert one.mask.tolist() == [[True, False], [True, True]]

@@ -123,7 +123,7 @@ def test_a_run_that_fails_is_reported_and_retried_later(tmp_path):
     assert store.errors() == {}
 
 
-def test_a_run_is_done_by_one_process_at_a_time(tmp_path):
+def test_a_run_is_executed_by_one_process_at_a_time(tmp_path):
     spec = RunSpec("test", {"config": {"value": 1}}, {})
     store = Store(tmp_path)
     with store.claim(spec.id) as mine:

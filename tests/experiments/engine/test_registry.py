@@ -1,4 +1,4 @@
-"""The results stored in the documentation belong to today's plans."""
+"""The results stored in the documentation belong to the current plans."""
 
 import json
 from pathlib import Path

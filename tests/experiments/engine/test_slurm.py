@@ -44,7 +44,7 @@ def fake_sbatch(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_array_does_every_run_once(tmp_path, fake_sbatch, capsys):
+def test_the_array_executes_every_run_once(tmp_path, fake_sbatch, capsys):
     out = str(tmp_path / "out")
     command = ["reproduce", "iterations", "--out", out, "--seeds", "1", "--methods", "factored"]
     assert main([*command, "--slurm"]) == 0
@@ -96,7 +96,7 @@ def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, ca
     assert main(["reproduce", "domainnet", "--slurm", *options[:-1], "-1"]) == 2
 
 
-def test_a_stage_of_more_runs_than_an_array_takes_is_several_arrays(tmp_path, monkeypatch):
+def test_a_stage_of_more_runs_than_the_limit_is_several_arrays(tmp_path, monkeypatch):
     """The next stage waits for all of them."""
     monkeypatch.setattr("m3g.experiments.engine.slurm.LARGEST_ARRAY", 2)
     tried = [RunSpec("demo", {"config": {"seed": seed}}, {}) for seed in range(5)]

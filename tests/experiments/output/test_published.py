@@ -1,4 +1,4 @@
-"""Transcribed numbers of the paper: the tables report some of them twice, so that a misprint shows."""
+"""Transcribed numbers of the paper: the tables report some of them twice, which detects errors of transcription."""
 
 from m3g.experiments.output.published import COST, DOMAINNET, EEG, IMAGENET, METHODS
 

@@ -8,7 +8,7 @@ from m3g.experiments.sources import emoji
 from m3g.experiments.sources.files import MissingData
 
 
-def test_new_emoji_take_no_part_in_training(tmp_path):
+def test_new_emoji_are_not_used_in_training(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (5, 40, 32, 32, 3), dtype=np.uint8)
     np.savez(tmp_path / "emoji_5vendors_32.npz", X=images, domains=np.array(emoji.VENDORS))
     emoji.prepare_emoji(tmp_path, tmp_path)

@@ -40,7 +40,7 @@ def test_recall_counts_rows_or_classes(views):
     assert recall(mean_score, shifted, torch.zeros(6)) == 1.0
 
 
-def test_selected_compares_with_the_own_candidates(views):
+def test_selected_compares_with_the_candidates_of_the_row(views):
     others = -views[0].unsqueeze(1)
     assert selected(mean_score, [views[0]] * 3, others) == 1.0
     assert selected(mean_score, [views[0], views[0], -views[0]], views[0].unsqueeze(1)) == 0.0

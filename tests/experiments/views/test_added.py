@@ -55,7 +55,7 @@ def test_only_runs_of_added_sets_and_losses_are_planned(file, tmp_path):
     assert {s.labels["data"] for s in after if s.labels["arm"] == "mine"} >= {"digits", "orchids"}
 
 
-def test_the_command_trains_it(file, tmp_path, capsys):
+def test_the_command_trains_added_sets_and_losses(file, tmp_path, capsys):
     random = np.random.default_rng(0)
     objects = random.normal(size=(120, 4)).astype(np.float32)
     np.savez(tmp_path / "orchids.npz", petal=objects, leaf=objects[:, ::-1], label=(objects[:, 0] > 0).astype(int))

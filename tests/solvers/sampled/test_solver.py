@@ -113,7 +113,7 @@ def test_a_nan_is_detected(form):
         m3g.M3GLoss(solver=m3g.Sampled(rank=64, form=form))(views)
 
 
-def test_costs_it_cannot_sample_are_named():
+def test_costs_that_cannot_be_sampled_are_named():
     views = noisy_views(3, 4, 1.0)
     with pytest.raises(ValueError, match=r"cost must be a named cost .* got DenseProblem"):
         m3g.solve(torch.rand(3, 3, 3), epsilon=0.1, solver="sampled")

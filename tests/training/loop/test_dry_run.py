@@ -14,7 +14,7 @@ def picture(path):
     Image.fromarray(np.random.default_rng(len(str(path))).integers(0, 255, (40, 40, 3)).astype(np.uint8)).save(path)
 
 
-def test_it_writes_nothing_and_raises_the_errors_of_training(tmp_path, monkeypatch, capsys):
+def test_a_dry_run_writes_nothing_and_raises_the_errors_of_training(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--dry-run"]) == 0
     assert "the settings are valid; nothing was written" in capsys.readouterr().out

@@ -29,7 +29,7 @@ def small(**changes):
 
 
 class Watch(pl.Callback):
-    """Return a record of every step."""
+    """Callback that records every step."""
 
     def __init__(self):
         self.rates, self.decays, self.teachers, self.weights = [], [], [], []

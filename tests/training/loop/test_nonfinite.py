@@ -9,7 +9,7 @@ from training.loop.test_module import small
 
 
 class Explode(pl.Callback):
-    """Spoil the weights, a batch or the gradient at a given step."""
+    """Callback that corrupts the weights, a batch or the gradient at a given step."""
 
     def __init__(self, what, step):
         self.what, self.step = what, step

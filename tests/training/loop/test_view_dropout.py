@@ -46,7 +46,7 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", losses.available())
-def test_every_loss_trains_with_it(name):
+def test_every_loss_trains_with_view_dropout(name):
     taught = losses.build(name).needs_teacher
     config = small(loss=name, **({"teacher": {"enabled": True}} if taught else {}))
     data = build.build_data(config)

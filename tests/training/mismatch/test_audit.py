@@ -1,4 +1,4 @@
-"""`m3g audit`: the doubtful entries of a run, and the rows to which they may belong."""
+"""`m3g audit`: the unreliable entries of a run, and the rows to which they may belong."""
 
 from __future__ import annotations
 

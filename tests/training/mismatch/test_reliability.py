@@ -99,7 +99,7 @@ def test_subsets_of_the_views_are_evaluated():
 
 
 @pytest.mark.parametrize("name", losses.available())
-def test_every_loss_trains_with_it(name):
+def test_every_loss_trains_with_mismatch_detection(name):
     taught = losses.build(name).needs_teacher
     config = small(loss=name, data_options={"swapped": 0.1}, **({"teacher": {"enabled": True}} if taught else {}))
     data = build_data(config)

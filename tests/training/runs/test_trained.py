@@ -73,7 +73,7 @@ def test_a_run_on_every_kind_killed_and_resumed_ends_with_the_same_bits(trained,
     assert (killed / "metrics.csv").read_bytes() == (folder / "run" / "metrics.csv").read_bytes()
 
 
-def test_it_evaluates_and_embeds_its_own_data_and_new_data(trained, tmp_path, capsys):
+def test_a_run_evaluates_and_embeds_its_data_and_new_data(trained, tmp_path, capsys):
     folder, _, _ = trained
     run = folder / "run"
     assert main(["evaluate", str(run)]) == 0
