@@ -110,8 +110,8 @@ def run(earlier: Path, only: str | None, seeds: int, repeats: int) -> list[dict[
     for version in versions.values():
         version.measure({"k": 3, "n": 8, "seed": 0, "repeats": 1})  # the first call is not counted
     rows = []
-    for part, listed in cases().items():
-        for case in listed if only in (None, part) else []:
+    for part, part_cases in cases().items():
+        for case in part_cases if only in (None, part) else []:
             measured = [
                 {
                     name: version.measure({**case, "seed": seed, "repeats": repeats})
@@ -159,9 +159,9 @@ def as_markdown(rows: list[dict[str, Any]], commit: str, seeds: int, repeats: in
     ]
     foot = [""]
     for part in dict.fromkeys(row["part"] for row in rows):
-        here = [row for row in rows if row["part"] == part]
-        total = sum(row["now"] for row in here) / sum(row["earlier"] for row in here)
-        middle, worst = statistics.median(row["ratio"] for row in here), max(row["ratio"] for row in here)
+        part_rows = [row for row in rows if row["part"] == part]
+        total = sum(row["now"] for row in part_rows) / sum(row["earlier"] for row in part_rows)
+        middle, worst = statistics.median(row["ratio"] for row in part_rows), max(row["ratio"] for row in part_rows)
         foot.append(f"- {part}: ratio of the sums {total:.2f}, median row {middle:.2f}, largest {worst:.2f}.")
     above = sum(row["ratio"] > ALLOWED for row in rows)
     foot.append(f"- Rows above {ALLOWED}: {above} of {len(rows)}.")

@@ -56,7 +56,9 @@ def captions(folder: Path) -> sets.Arrays:
     return views
 
 
-def stored(name: str, *views: str) -> Callable[[Path], sets.Arrays]:
+def archive(name: str, *views: str) -> Callable[[Path], sets.Arrays]:
+    """Return a reader of an `.npz` file with views and labels."""
+
     def read(folder: Path) -> sets.Arrays:
         with np.load(find_file(folder, name), allow_pickle=False) as file:
             return {key: file[key] for key in (*views, "label")}
@@ -76,8 +78,8 @@ SETS: dict[str, Callable[[Path], sets.Arrays]] = {
     "protein fold": sets.SETS["proteins"].read,
     "TCGA": sets.SETS["tumours"].read,
     "Multi30k, TF-IDF": captions,
-    "MOSI": stored("mosi_3views.npz", "text", "audio", "video"),
-    "ROSMAP": stored("rosmap_3omics.npz", "mrna", "methylation", "mirna"),
+    "MOSI": archive("mosi_3views.npz", "text", "audio", "video"),
+    "ROSMAP": archive("rosmap_3omics.npz", "mrna", "methylation", "mirna"),
     "3Sources": matlab("3Sources.mat"),
     "BBCSport": matlab("BBCSport.mat"),
     "webkb": matlab("webkb.mat"),
@@ -102,6 +104,7 @@ def linear_cca(data: ViewsData) -> tuple[Embedded, Embedded]:
 
 
 def measured(file: Path, arm: str, *, seed: int) -> dict[str, float]:
+    """Return the scores of one arm on the test split, in percent."""
     content = settings(file, seed=seed)
     config = Config.from_dict(content | BEFORE if arm == "before" else content)
     data = build_data(config)
@@ -145,8 +148,8 @@ def table(results: dict[str, dict[str, float]]) -> str:
         heading = MEASURES[measure][0].upper() + MEASURES[measure][1:]
         title = f"{heading}: the smallest ratio of the default to the better of the other two"
         ours, *others = (dict(enumerate(means[measure, arm])) for arm in ("default", "linear CCA", "before"))
-        found = [paired(ours, part) for part in others]
-        gains = [f"{d.mean:+.1f} [{d.mean - d.half_width:+.1f}, {d.mean + d.half_width:+.1f}]" for d in found]
+        differences = [paired(ours, other) for other in others]
+        gains = [f"{d.mean:+.1f} [{d.mean - d.half_width:+.1f}, {d.mean + d.half_width:+.1f}]" for d in differences]
         lines += [
             "",
             f"{title} is {least:.2f} ({name}). Mean differences over the sets, with 95 % intervals: default minus "

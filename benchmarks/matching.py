@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import m3g
-from benchmarks.small_trainings import PROBLEMS, command, rows_of
+from benchmarks.small_trainings import PROBLEMS, command, load_rows
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.sklearn import MultiViewEmbedding
 
@@ -62,7 +62,7 @@ METHODS: dict[str, Callable[[Views], np.ndarray]] = {
 
 def embeddings(name: str, source: Path, seed: int) -> Views:
     """Return unit embeddings of the 40 % of the rows that were not used for training."""
-    views, _ = rows_of(name, K, source)
+    views, _ = load_rows(name, K, source)
     order = np.random.default_rng(seed).permutation(len(views[0]))
     cut = int(0.6 * len(order))
     first, second = ([view.numpy()[part] for view in views] for part in (order[:cut], order[cut:]))
@@ -92,8 +92,8 @@ def run(source: Path, results: Path) -> None:
             for method, match in METHODS.items():
                 tuples = match(views)
                 objects = np.stack([numbers[l][tuples[:, l]] for l in range(K)], 1)
-                right = 100 * float((objects == np.roll(objects, 1, axis=1)).mean())
-                whole[method].setdefault(problem.name, []).append(right)
+                correct = 100 * float((objects == np.roll(objects, 1, axis=1)).mean())
+                whole[method].setdefault(problem.name, []).append(correct)
                 unused[method].append(statistics.fmean(ROWS - len(set(tuples[:, l])) for l in range(K)))
             if len(points[0]) >= ROWS + (K - 1) * ORPHANS:
                 partial.setdefault(problem.name, []).append(unmatched(*shuffled(points, seed, ORPHANS), seed))
@@ -102,30 +102,37 @@ def run(source: Path, results: Path) -> None:
 
 
 def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float, float, float, float]:
-    """Return % of orphans left alone, % of others with their object, calibration errors without and with `known`."""
+    """Return four scores: % of orphans (rows without a partner) left unmatched, % of other rows matched with a row of
+    their object, and the calibration errors without and with known objects.
+    """
     tuples = m3g.match(views, allow_unmatched=True).tuples.numpy()
     objects = np.stack([np.where(tuples[:, l] >= 0, numbers[l][tuples[:, l]], -1 - l) for l in range(K)], 1)
     present = tuples >= 0
     orphan = objects >= ROWS - ORPHANS
     alone = present & (present.sum(1, keepdims=True) == 1)
-    with_own = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
+    matched = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
     sample = np.random.default_rng(seed).choice(np.unique(np.concatenate(numbers)), KNOWN, replace=False)
-    known = [[int(np.flatnonzero(number == one)[0]) if one in number else -1 for number in numbers] for one in sample]
+    known = [
+        [int(np.flatnonzero(objects_of_view == i)[0]) if i in objects_of_view else -1 for objects_of_view in numbers]
+        for i in sample
+    ]
     raw, calibrated = (
         calibration_error(m3g.match(views, one_to_one=True, known=rows), numbers, sample) for rows in (None, known)
     )
-    return 100 * alone[orphan].mean(), 100 * with_own[present & ~orphan].mean(), raw, calibrated
+    return 100 * alone[orphan].mean(), 100 * matched[present & ~orphan].mean(), raw, calibrated
 
 
 def calibration_error(matching: m3g.Matching, numbers: list[np.ndarray], known: np.ndarray) -> float:
     """Return the expected calibration error of the memberships, in five bins, over the rows of unknown objects."""
     assert matching.memberships is not None
     objects = np.stack([numbers[l][matching.tuples[:, l].numpy()] for l in range(K)], 1)
-    right = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
-    tested = ~np.isin(objects, known)
-    right, sure = right[tested], matching.memberships.numpy()[tested]
-    part = np.minimum((5 * sure).astype(int), 4)
-    return sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
+    correct = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(K)], 1)
+    unknown = ~np.isin(objects, known)
+    correct, probability = correct[unknown], matching.memberships.numpy()[unknown]
+    bins = np.minimum((5 * probability).astype(int), 4)
+    return sum(
+        abs(correct[bins == b].mean() - probability[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)
+    )
 
 
 def table(whole: dict, unused: dict, partial: dict) -> str:

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-SECONDS = 1.0
-LONG = 3.0
+SECONDS = 1.0  # total time of repeated calls
+LONG = 3.0  # seconds of a call that is not repeated
 MOST_FIXED_STEPS = 12
 
 
 def noisy_views(k: int, n: int, noise: float = 1.0, *, d: int = 64) -> torch.Tensor:
-    """Return k views (n, d) on the sphere: a shared base plus noise."""
+    """Return views (k, n, d) on the sphere: a shared base plus noise."""
     generator = torch.Generator().manual_seed(0)
     views = torch.randn(n, d, generator=generator) + noise * torch.randn(k, n, d, generator=generator)
     return torch.nn.functional.normalize(views, dim=-1)
@@ -63,7 +63,10 @@ def live_bytes(call: Callable[[], object]) -> int:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Return the median time after warm-up, over the calls that fit into a second: at least three, or one long call."""
+    """Return the median time of a call, after a warm-up call.
+
+    Calls are repeated for about a second, at least three times; a call of more than `LONG` seconds is measured once.
+    """
     call()
     times: list[float] = []
     while not times or (times[0] < LONG and len(times) < 3) or (sum(times) < SECONDS and len(times) < 500):
@@ -153,7 +156,7 @@ def launches(n: int, k: int, steps: int) -> dict[str, int]:
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    from benchmarks.peers import PROGRAMS, our_value
+    from benchmarks.peers import PROGRAMS, m3g_value
 
     if job["program"] == "launches":
         return launches(job["n"], job["k"], job["steps"])
@@ -172,7 +175,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     if job["program"] == "m3g":
         import m3g
 
-        row["value"] = our_value(views, epsilon, tol)
+        row["value"] = m3g_value(views, epsilon, tol)
         loss = m3g.M3GLoss(epsilon=epsilon, tol=tol)
         leaf = views.clone().requires_grad_()
         both = seconds(lambda: loss(leaf).backward())

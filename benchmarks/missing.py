@@ -3,9 +3,10 @@
 FOLDER is that of `m3g reproduce views`. Candidates, for an object with p of k views present:
 
     zero            the zero vector, similarity 0 to everything
-    mean            the unit mean of its present views, without gradient
+    mean            the normalised mean of its present views, without gradient
     mean, gradient  the same with gradient
-    rescaled        the zero vector, present views times sqrt((k - 1) / (p - 1)), which restores the true contrast
+    rescaled        the zero vector; present views are multiplied by sqrt((k - 1) / (p - 1)), so that the similarities
+                    of a present view to the others of its object add up as with k views
     neutral         for the product cost: the factor 1 / sqrt(d), so that a tuple is scored by the views present
 
 and, for comparison, two pairwise losses that omit missing entries. Results are stored one by one, so that an
@@ -67,8 +68,7 @@ def run(source: Path, results: Path) -> None:
     path = results / "missing.json"
     scores = stored(path)
     tasks = [("cv", problem) for problem in (*PROBLEMS, *MORE)] + [("product", problem) for problem in PRODUCT]
-    for seed, (cost, problem), place in itertools.product(SEEDS, tasks, (1, 2, 0)):
-        rate = RATES[place]
+    for seed, (cost, problem), rate in itertools.product(SEEDS, tasks, (RATES[1], RATES[2], RATES[0])):
         if cost == "product" and rate != PRODUCT_RATE:
             continue
         for temperature in TEMPERATURES:
@@ -90,13 +90,13 @@ def table(scores: dict[str, dict[str, float]]) -> str:
         rows.setdefault((family, f"{name}|{rate}|{temperature}"), {}).setdefault(way, []).append(key)
     lines = [__doc__.split("\n\n")[0].split(":")[0] + f" ({' / '.join(MEASURES)}, %)", ""]
     for family in ("cv", "product"):
-        own = {row: ways for (kind, row), ways in rows.items() if kind == family}
-        if not own:
+        family_rows = {row: ways for (kind, row), ways in rows.items() if kind == family}
+        if not family_rows:
             continue
-        names = list(dict.fromkeys(way for ways in own.values() for way in ways))
+        names = list(dict.fromkeys(way for ways in family_rows.values() for way in ways))
         lines += ["| set, missing, temperature | " + " | ".join(names) + " |", "| --- " * (len(names) + 1) + "|"]
         total: dict[str, list[list[float]]] = {way: [] for way in names}
-        for row, ways in own.items():
+        for row, ways in family_rows.items():
             cells = []
             for way in names:
                 keys = ways.get(way, [])

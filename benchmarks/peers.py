@@ -14,7 +14,7 @@ from torch import Tensor
 Solve = Callable[[], tuple[float, int]]
 
 
-def ours(views: Tensor, epsilon: float, tol: float) -> Solve:
+def m3g_loss(views: Tensor, epsilon: float, tol: float) -> Solve:
     """Return the loss as a user calls it: validation, normalisation, solve, gap."""
     import m3g
 
@@ -29,14 +29,18 @@ def ours(views: Tensor, epsilon: float, tol: float) -> Solve:
     return solve
 
 
-def our_value(views: Tensor, epsilon: float, tol: float) -> float:
+def m3g_value(views: Tensor, epsilon: float, tol: float) -> float:
+    """Return the entropic cost, which the loss does not return."""
     import m3g
 
     return float(m3g.solve(m3g.CircularVariance()(views), epsilon=epsilon, tol=tol).value)
 
 
 def ott(views: Tensor, epsilon: float, tol: float) -> Solve:
-    """Return OTT-JAX's MMSinkhorn with its defaults, compiled before it is timed; views / k give the same cost."""
+    """Return OTT-JAX's MMSinkhorn with its defaults, compiled before it is timed.
+
+    Its cost of the points divided by k is the circular variance.
+    """
     import jax
     import jax.numpy as jnp
     from ott.experimental import mmsinkhorn
@@ -72,4 +76,4 @@ def pot(views: Tensor, epsilon: float, tol: float) -> Solve:
     return solve
 
 
-PROGRAMS = {"m3g": ours, "ott-jax": ott, "pot": pot}
+PROGRAMS = {"m3g": m3g_loss, "ott-jax": ott, "pot": pot}

@@ -40,16 +40,20 @@ STEPS, ITERATIONS = 4, 12
 # ViT-B/16 at 224 pixels: operations of a forward pass, and of both passes.
 VIT_FORWARD = 2 * 17.6e9
 VIT_FLOPS = 3 * VIT_FORWARD
-# Time of a kernel launch; every eager operator is taken as one.
+# Time of a kernel launch; every eager operator counts as one launch.
 LAUNCH = 5e-6
 
 
 def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0, world: int = 2) -> float:
     """Return the bytes that a process contributes to a shared float32 solve, without synchronisations (48 bytes each).
 
-    Gather: k n d / R. A Newton step: k n numbers, and all pair marginals, k (k-1)/2 n², up to 2048 points; beyond, k n
-    for every iteration of conjugate gradients, and the gradient, k n d, once. A sweep: the joint marginal of the group
-    B, n^⌈(k-1)/2⌉, and n; the gradient once.
+    Numbers that a process contributes:
+
+    - the gather: k n d / `world`;
+    - a Newton step: k n and, up to 2048 points, all pair marginals, k (k-1)/2 n². With more points, k n for every
+      iteration of conjugate gradients instead, and once the gradient, k n d;
+    - a sweep: n, and the joint marginal of the larger of the two groups into which it divides the other k - 1 views,
+      n^⌈(k-1)/2⌉; once the gradient.
     """
     pairs, points = k * (k - 1) / 2 * n**2, k * n
     numbers = points * d / world
@@ -76,31 +80,34 @@ def work(world: int, rank: int, meeting: str) -> None:
     if world > 1:
         dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
     for n, k in CASES:
-        own = noisy_views(k, n, d=FEATURES).chunk(world, 1)[rank].clone().requires_grad_()
+        views = noisy_views(k, n, d=FEATURES).chunk(world, 1)[rank].clone().requires_grad_()
         for mode, shard in MODES.items() if world > 1 else [("one process", False)]:
             loss = m3g.M3GLoss(EPSILON, gather=True, shard=shard)
-            row = {"n": n, "k": k, "processes": world, "mode": mode, **measured(loss, own, world)}
-            row["steps"], row["gap"] = loss.last.num_steps, loss(own).item()
+            row = {"n": n, "k": k, "processes": world, "mode": mode, **measured(loss, views, world)}
+            row["steps"], row["gap"] = loss.last.num_steps, loss(views).item()
             if rank == 0:
                 print(json.dumps(row), flush=True)
     if world > 1:
         dist.destroy_process_group()
 
 
-def measured(loss: Any, own: Any, world: int) -> dict[str, float]:
-    """Return the median seconds of a step, its peak memory and its bytes, each the maximum over the processes."""
+def measured(loss: Any, views: Any, world: int) -> dict[str, float]:
+    """Return the median seconds, the peak memory and the exchanged bytes of a step.
+
+    `views` are the points of this process. Seconds and memory are the maximum over the processes.
+    """
     import torch
     import torch.distributed as dist
 
     def step() -> None:
-        loss(own).backward()
+        loss(views).backward()
 
     counted: list[int] = []
     originals = {name: getattr(dist, name) for name in COLLECTIVES if hasattr(dist, name)}
     for name, original in originals.items():
 
-        def count(*tensors: Any, original: Any = original, place: int = COLLECTIVES[name], **options: Any) -> Any:
-            counted.append(tensors[place].nbytes)
+        def count(*tensors: Any, original: Any = original, position: int = COLLECTIVES[name], **options: Any) -> Any:
+            counted.append(tensors[position].nbytes)
             return original(*tensors, **options)
 
         setattr(dist, name, count)
@@ -167,7 +174,7 @@ def launch(world: int) -> list[dict[str, Any]]:
 
 
 def plan() -> list[dict[str, Any]]:
-    """Estimate a step of 2048 objects on 1, 8 and 32 GPUs from operations, bytes and the figures above."""
+    """Estimate a step of 2048 objects on 1, 8 and 32 GPUs from operations, bytes and the assumptions above."""
     rows = []
     for n, k in ((2048, 3), (2048, 4)):
         for world in (1, 8, 32):
@@ -225,10 +232,10 @@ def run(results: Path, only: str | None = None) -> None:
     else:
         report["machine"] = stored.get("machine", {})
     path.write_text(json.dumps(report, indent=1) + "\n")
-    (results / "processes.md").write_text(written(report))
+    (results / "processes.md").write_text(as_markdown(report))
 
 
-def written(report: dict[str, Any]) -> str:
+def as_markdown(report: dict[str, Any]) -> str:
     machine = report["machine"]
     lines = [
         f"Written by `python -m benchmarks processes` on {machine.get('cores')} cores ({machine.get('processor')}), "

@@ -40,12 +40,12 @@ def tables(report: dict) -> str:
         "| k | n | epsilon | noise | gap | error | standard error | cosine | gradient error (estimate) | target |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    words = {True: "reached", False: "MISSED", None: "none"}
+    verdicts = {True: "reached", False: "MISSED", None: "none"}
     for row in report["accuracy"]:
         lines.append(
             f"| {row['k']} | {row['n']} | {row['epsilon']} | {row['noise']} | {row['gap']:.5f} | {row['error']:+.5f} | "
             f"{row['standard_error']:.5f} | {row['cosine']:.5f} | {row['relative_gradient_error']:.3f} "
-            f"({row['estimated_gradient_error']:.3f}) | {words[reached(row)]} |"
+            f"({row['estimated_gradient_error']:.3f}) | {verdicts[reached(row)]} |"
         )
     lines += [
         "",
@@ -92,7 +92,7 @@ def plot(report: dict, path: Path) -> None:
         )
         estimates = [row["estimated_gradient_error"] for row in rows]
         left.loglog([row["rank"] for row in rows], estimates, "--", color=line[0].get_color(), lw=1)
-    left.set(xlabel="rank", ylabel="relative error of the gradient", title="error (dashed: own estimate)")
+    left.set(xlabel="rank", ylabel="relative error of the gradient", title="error (dashed: estimate of the solver)")
     left.legend(fontsize=7)
     for axes, axis in ((middle, "k"), (right, "n")):
         rows = [row for row in report["growth"] if row["axis"] == axis]

@@ -29,7 +29,7 @@ SEEDS = (0, 1, 2)
 
 
 class StepClock(Callback):
-    """Record the seconds of every training step, without data loading."""
+    """Callback that records the seconds of every training step, without data loading."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []

@@ -25,7 +25,7 @@ from m3g.data.entries import drop_entries, seeded_draws
 from m3g.evaluation import Probe
 from m3g.experiments.views.sets import SETS
 
-# The loss of embeddings (k, n, d) of unit length and their mask (k, n).
+# Function of embeddings (k, n, d) of unit length and their mask (k, n) that returns the loss.
 Objective = Callable[[Tensor, Tensor], Tensor]
 MEASURES = ("linear probe", "R@1", "from all others")
 STEPS, WIDTH, DIMENSIONS, RATE, MOST_ROWS = 400, 128, 32, 3e-3, 2000
@@ -44,8 +44,8 @@ PROBLEMS = (Problem("scenes", 3, 64), Problem("leaves", 3, 64), Problem("digits"
 
 
 @cache
-def rows_of(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
-    """Return views (n, d_l) of at most 2 000 rows, and their labels."""
+def load_rows(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
+    """Return k views (n, d_l) of at most 2 000 rows, and their labels (n,)."""
     entry = SETS[name]
     arrays = entry.read(source)
     order = torch.randperm(len(arrays["label"]), generator=torch.Generator().manual_seed(0))[:MOST_ROWS]
@@ -55,8 +55,8 @@ def rows_of(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
 
 
 def train(problem: Problem, objective: Objective, *, source: Path, seed: int, missing: float = 0.0) -> dict[str, float]:
-    """Train with `missing` of the training entries removed at random, and evaluate on complete rows."""
-    views, labels = rows_of(problem.name, problem.k, source)
+    """Train with the fraction `missing` of the training entries removed at random, and evaluate on complete rows."""
+    views, labels = load_rows(problem.name, problem.k, source)
     torch.manual_seed(seed)
     order = torch.randperm(len(labels))
     cut = int(0.6 * len(labels))

@@ -1,7 +1,7 @@
 """The exact solvers compared with OTT-JAX's MMSinkhorn, POT, and plain matrix products.
 
     python -m benchmarks solvers                 writes results/solvers.{json,md,png} and the README's table
-    python -m benchmarks solvers --only small    one of PARTS, to results/solvers-small.{json,md}
+    python -m benchmarks solvers --only small    repeats one of PARTS and keeps the stored rows of the others
 
 Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
 tolerance, with the same threads. Each measurement runs in a separate process, so that its peak memory can be measured.
@@ -144,13 +144,13 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _line(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
-    """Return one row: our measurement, followed by those of the peers."""
+    """Return one row: the measurement of m3g, followed by those of the peers."""
     key = (row["n"], row["k"], row["epsilon"], row["tol"])
     peer, pot = find(rows, "ott-jax", *key), find(rows, "pot", *key)
     most = MOST_OPERATORS.get(key[:3]) if row["tol"] == 1e-3 else None
 
-    def milliseconds(of: dict[str, Any] | None, field: str = "seconds") -> str:
-        return f"{of[field] * 1e3:.2f}" if of and field in of else "-"
+    def milliseconds(measured: dict[str, Any] | None, field: str = "seconds") -> str:
+        return f"{measured[field] * 1e3:.2f}" if measured and field in measured else "-"
 
     def faster(field: str) -> str:
         return f"{peer['seconds'] / row[field]:.1f}" if peer and field in row else "-"

@@ -1,8 +1,9 @@
 """Choice of the default temperature of the matching gap: `python -m benchmarks.temperature --data FOLDER`.
 
 Small training runs at every temperature (`benchmarks.small_trainings`), with the gap of all views and that of pairs.
-The default has the highest mean of the three measures over the sets. If several tie, the usual value is chosen; this
-rule was added after the result (`m3g`: 52.4 at 0.14 and 52.3 at 0.1). Writes benchmarks/results/temperature.{json,md}.
+The default has the highest mean of the three measures over the sets. Among nearly equal means, the temperature that is
+most common in the literature is chosen; this rule was added after the result (`m3g`: 52.4 at 0.14 and 52.3 at 0.1).
+Writes benchmarks/results/temperature.{json,md}.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ os.environ["POT_BACKEND_DISABLE_JAX"] = "1"
 # Every pytest worker compiles in its own process, because starting a pool takes longer than it saves.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
-# CI (`.ci/run`, GitHub) uses the same examples in every run, so that a failure is due to the change. Elsewhere every run
-# draws new examples, which cover more. There are no deadlines, because the load of the machine varies.
+# CI (`.ci/run`, GitHub) uses the same examples in every run, so that a failure is due to the change. Elsewhere every
+# run draws new examples, which cover more. There are no deadlines, because the load of the machine varies.
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("random", deadline=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "random")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import m3g
-from m3g.experiments.engine.plan import SOLVER_STEPS, describe, loss_cost, steps_of, views_of
+from m3g.experiments.engine.plan import SOLVER_STEPS, describe, loss_cost, num_steps, num_views
 from m3g.experiments.engine.registry import NAMES, find
 from m3g.experiments.engine.spec import Request
 from m3g.training.settings.config import Config
@@ -38,8 +38,8 @@ def test_every_training_on_a_laptop_has_steps(name):
 def test_a_folder_of_recordings_is_no_list_of_views():
     lines = described("eeg", "paper")
     assert any("m3g" in line and "k = 6, n = 16" in line for line in lines)
-    assert views_of({"data_options": {"paths": "{data}/pretrain"}}) == 6
-    assert views_of({"data_options": {"paths": ["a", "b", "c"]}}) == 3
+    assert num_views({"data_options": {"paths": "{data}/pretrain"}}) == 6
+    assert num_views({"data_options": {"paths": ["a", "b", "c"]}}) == 3
 
 
 def test_each_loss_is_listed_once_with_its_maximum_cost():
@@ -73,4 +73,4 @@ def test_a_student_of_some_views_solves_one_problem():
 
 
 def test_the_shipped_digits_take_as_many_steps_as_m3g_train():
-    assert steps_of({}) == 420
+    assert num_steps({}) == 420

@@ -22,7 +22,7 @@ from m3g.training.loop.subsets import sample_if_quicker
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.settings.config import Config
 
-# Training rows of sets whose files are not available for counting, or that are embedded.
+# Training rows of sets whose files are not available for counting, or that are part of the package.
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
 MANY_NODES = ("images", "domains")  # data that the paper trains on NODES x GPUS devices
 NODES, GPUS = 4, 8
@@ -33,7 +33,7 @@ SMALL_STEP = 0.05  # assumed seconds per step of a small network on a GPU
 
 
 def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
-    """Write `plan/ID.yaml` for every run, and `plan.json` with labels and candidates."""
+    """Write `plan/ID.yaml` for every run, and `plan.json` with the labels and the required runs of each."""
     store.plan.mkdir(parents=True, exist_ok=True)
     for spec in specs:
         settings = place_files(spec.settings, data)
@@ -47,7 +47,7 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
             notes.append(f"# in place of the loss: {REFERENCES[spec.settings['reference']]}")
         if spec.candidates:
             tried = (*spec.candidates, *spec.then)
-            names = ", ".join(sorted({name for one in tried for name in one.change}))
+            names = ", ".join(sorted({name for candidate in tried for name in candidate.change}))
             notes.append(f"# {names}: replaced by the best of {len(tried)} settings on validation rows")
         write_text(store.plan / f"{spec.id}.yaml", "\n".join(notes) + "\n" + (text or yaml.safe_dump(settings)))
     rows = [{"id": s.id, "labels": dict(s.labels), "needs": s.needs} for s in specs]
@@ -59,16 +59,16 @@ def planned(
 ) -> list[Result]:
     """Return the results that belong to the current plan, of all methods and any number of seeds.
 
-    Settings of an older grid must not share a table with the current ones. Labels are those of the plan, because a run
-    may have been executed under another one. `specs` are the planned runs of `request`; they are reused if all results
-    may be among them.
+    Settings of an older grid must not share a table with the current ones. Labels are those of the current plan,
+    because a run may have been executed under another plan. `specs` are the planned runs of `request`, if already
+    known; they are used if the request includes all methods, sets and seeds.
     """
     labels = [row["labels"] for row in results]
     last = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
     least = experiment.seeds[request.scale]
-    every = Request(scale=request.scale, seeds=max(request.seeds or last + 1, least))
-    if specs is None or replace(request, seeds=request.seeds or least) != every:
-        specs = experiment.specs(every)
+    full_request = Request(scale=request.scale, seeds=max(request.seeds or last + 1, least))
+    if specs is None or replace(request, seeds=request.seeds or least) != full_request:
+        specs = experiment.specs(full_request)
     labels_of = {spec.id: spec.labels for spec in specs}
     return [{**row, "labels": labels_of[row["id"]]} for row in results if row["id"] in labels_of]
 
@@ -94,7 +94,7 @@ def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     return 4.0 * pairs * n * square, 6.0 * pairs * n * square * config.heads.embedding_size
 
 
-def views_of(config: Settings) -> int:
+def num_views(config: Settings) -> int:
     """Return the number of views of a configuration without opening its data."""
     options = config.get("data_options", {})
     if "held_out" in options:
@@ -107,17 +107,17 @@ def views_of(config: Settings) -> int:
     return len(paths) if several else len(options.get("channels") or range(6))
 
 
-def points_of(config: Settings) -> int:
+def num_points(config: Settings) -> int:
     """Return the number of points per step and process."""
     return int(config.get("data_options", {}).get("batch_size", 64))
 
 
-def steps_of(config: Settings) -> int:
+def num_steps(config: Settings) -> int:
     """Return the number of optimiser steps of a run."""
     options, loop, data = config.get("data_options", {}), config.get("loop", {}), config.get("data", Config.data)
     if loop.get("max_steps"):
         return int(loop["max_steps"])
-    batch = points_of(config) * (NODES * GPUS if data in MANY_NODES else 1)
+    batch = num_points(config) * (NODES * GPUS if data in MANY_NODES else 1)
     rows = options.get("points_per_epoch") or ROWS.get(data, 0)
     return int(loop.get("epochs", 20)) * (int(rows) // batch)
 
@@ -125,7 +125,7 @@ def steps_of(config: Settings) -> int:
 def describe(
     experiment: Experiment, specs: Sequence[RunSpec], request: Request, results: dict[str, Result]
 ) -> list[str]:
-    """Describe the number of runs, steps, hours, and the maximum cost of each loss."""
+    """Return lines with the numbers of runs and steps, the hours, and the maximum cost of each loss."""
     done = [spec for spec in specs if spec.id in results]
     left = [spec for spec in specs if spec.id not in results]
     lines = [
@@ -134,18 +134,18 @@ def describe(
     ]
     trained = [s for s in specs if "config" in s.settings and s.settings.get("reference") != "raw"]
     if trained:
-        steps = [steps_of(spec.settings["config"]) for spec in trained]
+        steps = [num_steps(spec.settings["config"]) for spec in trained]
         lines.append(f"steps       {min(steps):,} to {max(steps):,} per run, {sum(steps):,} in total")
     lines.append(_hours(experiment, left, request, results))
     costs: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
     for spec in (spec for spec in trained if "reference" not in spec.settings):
         config = spec.settings["config"]
-        key = views_of(config), points_of(config)
-        of_loss = costs.setdefault(config.get("loss", "m3g"), {})
-        if key not in of_loss:
-            of_loss[key] = loss_cost(config_of(spec.resolved(None)), *key)
-    for loss, of_loss in sorted(costs.items()):
-        (k, n), (size, flops) = max(of_loss.items(), key=lambda item: item[1][1])
+        key = num_views(config), num_points(config)
+        loss_costs = costs.setdefault(config.get("loss", "m3g"), {})
+        if key not in loss_costs:
+            loss_costs[key] = loss_cost(config_of(spec.resolved(None)), *key)
+    for loss, loss_costs in sorted(costs.items()):
+        (k, n), (size, flops) = max(loss_costs.items(), key=lambda item: item[1][1])
         amount = f"at most {_bytes(size)} and {flops:.1e} operations per step"
         lines.append(f"loss        {loss:12} {amount} (k = {k}, n = {n})")
     return lines
@@ -155,11 +155,11 @@ def _hours(experiment: Experiment, left: Sequence[RunSpec], request: Request, re
     if request.scale == "paper":
         configs = [spec.settings["config"] for spec in left]
         if not all(config.get("encoder") == "transformers" for config in configs):
-            total = sum(steps_of(config) for config in configs) * SMALL_STEP / 3600
+            total = sum(num_steps(config) for config in configs) * SMALL_STEP / 3600
             where = f"one GPU, one run after the other (assuming {SMALL_STEP} s per step)"
             return f"hours       about {total:,.0f} on {where}"
-        # forward and backward of the student, forward of the teacher, on every view
-        flops = sum(steps_of(c) * 4 * views_of(c) * points_of(c) * VIT_FLOPS for c in configs)
+        # Forward and backward pass of the student (three times a forward pass), and forward pass of the teacher.
+        flops = sum(num_steps(c) * 4 * num_views(c) * num_points(c) * VIT_FLOPS for c in configs)
         where = f"{NODES} nodes x {GPUS} A100, one run after the other (network only, 35 % of peak)"
         return f"hours       about {flops / GPU_FLOPS / 3600:,.0f} on {where}"
     known = [result["seconds"] for result in results.values()]
