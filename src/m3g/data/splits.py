@@ -54,17 +54,17 @@ def split_rows(
 OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
-def given_split(words: Sequence[object], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
+def given_split(names: Sequence[object], groups: np.ndarray | None = None) -> dict[Split, np.ndarray]:
     """Return the rows of each split from a column of split names; raise if a group is in two splits.
 
     Example:
         >>> {name: rows.tolist() for name, rows in given_split(["train", "test", "validation", "train"]).items()}
         {'train': [0, 3], 'val': [2], 'test': [1]}
     """
-    row_splits = np.array([OTHER_NAMES.get(str(word), str(word)) for word in words])
+    row_splits = np.array([OTHER_NAMES.get(str(name), str(name)) for name in names])
     wrong = np.flatnonzero(~np.isin(row_splits, SPLITS))
     if len(wrong):
-        raise ValueError(f"split must be train, val or test in every row, got {words[wrong[0]]!r} in row {wrong[0]}.")
+        raise ValueError(f"split must be train, val or test in every row, got {names[wrong[0]]!r} in row {wrong[0]}.")
     if "train" not in row_splits:
         raise ValueError("split must have at least one training row, got none.")
     if groups is not None:

@@ -1,11 +1,11 @@
-"""Steps to tolerance against epsilon, Sinkhorn and Newton.
+"""Steps to tolerance against epsilon: Sinkhorn and the factored solver.
 
-`m3g reproduce iterations`: 150 runs, 10 seconds; no data required. Expected: one to four Newton steps, 5 to several
-hundred Sinkhorn sweeps.
+`m3g reproduce iterations`: 150 runs, 10 seconds; no data required. Expected: 1 to about 10 steps of the factored
+solver, 5 to several hundred sweeps of Sinkhorn.
 
 The views are partly aligned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
-tensor; the factored solver takes Newton steps on the same problem. A solve that does not reach the tolerance is counted
-with its steps and marked as stopped.
+tensor. The factored solver takes sweeps and, if these converge slowly, Newton steps on the same problem. A solve that
+does not reach the tolerance is counted with its steps and marked as stopped.
 """
 
 from __future__ import annotations

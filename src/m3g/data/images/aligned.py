@@ -17,7 +17,9 @@ from m3g.data.splits import SPLITS, Split
 
 
 class AlignedDomains(ViewsData):
-    """The seen domains are the views; a batch has n different random classes with one random image per domain.
+    """Base class of data modules whose views are the seen domains.
+
+    A batch has n different random classes with one random image per domain.
 
     Attributes:
         held_out: domains used only for testing.

@@ -51,7 +51,9 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
                 face = render_face(file, side=side)
             except OSError as error:
                 if not skip:
-                    raise ValueError(f"fonts must be readable, got {str(file)!r} ({error}): see --skip.") from error
+                    raise ValueError(
+                        f"fonts must be readable, got {str(file)!r} ({error}): replace it, or skip it with --skip."
+                    ) from error
                 face = None
             if face is None:
                 log.warning("%s is skipped: it cannot be read, or lacks a character.", file)

@@ -134,7 +134,7 @@ def _read_text_table(file: Path) -> DataFrame:
         return text_tables.read_json(file).to_pandas()
     table = text_tables.read_workbook(file)[0].to_pandas()
     for column in table:
-        with contextlib.suppress(ValueError):  # words
+        with contextlib.suppress(ValueError):  # a column of words stays text
             table[column] = _checks.extra("pandas", "train").to_numeric(table[column])
     return table
 
@@ -149,7 +149,7 @@ def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
 
 
 def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
-    """Drop whole numbers that count or identify the rows; note them and constant columns."""
+    """Drop columns of whole numbers that count or identify the rows; add notes on them and on constant columns."""
     from m3g.data.tables.kinds import Guess
 
     kept = []

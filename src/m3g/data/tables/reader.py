@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tokenizers import Tokenizer
 
-LONGEST_TEXT = 512  # bytes, by default
+LONGEST_TEXT = 512  # maximum length by default, in bytes or tokens
 # Kind, columns and fitted options of a reader, as plain values that are stored with the network; the reader of new data
 # is constructed from them.
 Recipe: TypeAlias = dict[str, Any]

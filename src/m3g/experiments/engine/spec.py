@@ -141,7 +141,7 @@ class RunSpec:
         settings: everything that determines the result; `settings["config"]` contains the differences from the defaults
             of `m3g train`. Files are relative to `{data}`, so that the id is the same on every machine. A frozen copy
             is stored.
-        labels: position of the run in the tables (`arm`, `split`, `seed`, ...); they do not change the id.
+        labels: position of the run in the tables (`arm`, `data`, `seed`, ...); they do not change the id.
         candidates: settings of which the best on validation is chosen before the run starts; empty for none.
         then: changes evaluated on top of the best candidate; the best of them is added if it improves the score.
 
@@ -198,7 +198,7 @@ class RunSpec:
     def resolved(self, changes: Change | None) -> Settings:
         """Return the settings with changes, given by dotted names.
 
-        The first part of a name is an entry of the settings; other names are relative to `config`.
+        A name whose first part is an entry of the settings is relative to them, any other name to `config`.
         """
         settings = cast(Settings, copied(self.settings))
         for name, value in (changes or {}).items():
@@ -273,8 +273,8 @@ class Experiment:
         sets: returns the data sets of a scale, each with a function `prepare(source, target)`, which creates the file
             that the runs read unless it exists, or raises `MissingData`; `source` is the user's `--data` folder or
             None. Empty if the data is generated or part of the package.
-        extend: `extend(file, source, target)` registers the user's sets and losses and returns their names: those in
-            the Python file of `--add`, and those among the files of the data folder.
+        extend: `extend(file, source, target)` registers the user's sets and losses, from the Python file of `--add` and
+            from the data folder, and returns the names in the Python file.
         methods: the names that `--methods` accepts.
         seconds: estimated seconds of one laptop run, used until some are finished.
         seeds: the number of seeds for every supported scale.

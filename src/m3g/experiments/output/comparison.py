@@ -34,7 +34,7 @@ def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0
 
     The difficulty of a seed or split affects all arms alike, so it is removed first (Cousineau's intervals with
     Morey's correction). With a single arm, or fewer than two common settings, split means are not subtracted.
-    `test_to_train` widens the intervals for overlapping splits, see `compare_splits`.
+    `test_to_train` widens the intervals for overlapping splits, see `m3g.evaluation.paired.paired`.
 
     Example:
         >>> intervals = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {0: 0.4, 1: 0.6}})

@@ -61,11 +61,12 @@ def _plain(name: str) -> str:
 
 
 def shown(source: Path | None) -> str:
+    """Return the data folder as text for a message."""
     return "no folder" if source is None else str(source)
 
 
 def once(target: Path, name: str, make: Callable[[], Arrays]) -> None:
-    """Write `target/name` unless it exists; several processes may call this at once."""
+    """Write the arrays of `make` to `target/name` unless it exists; several processes may call this at once."""
     if (target / name).is_file():
         return
     arrays = make()

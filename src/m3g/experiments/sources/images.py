@@ -188,7 +188,7 @@ def _tiny_files(source: Path | None) -> Iterator[tuple[str, Path | IO[bytes]]]:
 
 
 def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> None:
-    """Write the first ten classes of `train/class` and `val/class` folders, at most 550 images of each, as squares."""
+    """Write the first ten classes of `train/class` and `val/class` folders, at most 550 images each, as squares."""
 
     def make() -> Arrays:
         folders = find_folder(source, ("train", "val"), hint="train/CLASS/IMAGE and val/CLASS/IMAGE")

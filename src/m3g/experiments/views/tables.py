@@ -172,7 +172,7 @@ def _by_number(tests: list[Result], name: str) -> str:
 
 
 def _few_views(tests: list[Result]) -> str:
-    """Return a probe trained on the mean of all views, tested on the mean of some; at most six subsets of each size."""
+    """Return the accuracy of a probe that is trained on the mean of all views and tested on the mean of some."""
     accuracy = few_views(tests)
     if not accuracy:
         return ""
@@ -181,7 +181,7 @@ def _few_views(tests: list[Result]) -> str:
 
 
 def _grid(results: list[Result]) -> str:
-    """Return per arm and data set the evaluated settings, the best first, with their validation score."""
+    """Return per arm and data set the best evaluated setting, with its validation score."""
     tried: dict[str, dict[str, list[tuple[float, str]]]] = {}
     for row in results:
         labels = row["labels"]

@@ -51,7 +51,7 @@ class Mismatch(nn.Module):
 
     Attributes:
         evidence: (k, k, rows), the running average of e_lm[i].
-        visits: (k, k, rows), the number of evaluated visits of each pair of views of a row.
+        visits: (k, k, rows), the number of visits of each pair of views of a row since rows are distinguishable.
         moments: (3, k, k), the running averages of mu, nu and var.
         steps: (k, k), the number of steps in `moments`.
         share: (k,), the estimated fractions p_l of mismatches.

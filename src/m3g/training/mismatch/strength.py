@@ -4,7 +4,7 @@ A view that identifies its row only partly (a category, a short text) has correc
 more than any other row, so that they look like mismatches. Held-out rows show how frequent such entries are. For an
 entry (l, i) of a held-out row,
 
-    pi = fraction of the other rows to which the entry is more similar than to its own.
+    pi = fraction of the other rows to which the entry is more similar than to its own row.
 
 pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct one. Let q = 2 P(pi > 1/2), the
 fraction of entries that look random, and M = P(0.1 < pi <= 1/2) - 0.4 q, the mass between the two groups. The

@@ -8,7 +8,7 @@ checkpoints/       last.ckpt, to resume from
 model.safetensors  the trained weights              model.json     the description of the network
 results.json       the final evaluation             plots/         the pictures
 rows.csv           the contribution of each test row to some of the scores
-mismatch.csv       with --mismatch, the reliability of every training entry
+mismatch.csv       with --mismatch, the reliability of every evaluated training entry
 embeddings.safetensors  embeddings of all rows, stored by m3g search
 """
 

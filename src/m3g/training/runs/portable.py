@@ -179,7 +179,10 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
 
 
 def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
-    """Return unscaled test rows of the run; random rows if its data cannot be read, unless data are `required`."""
+    """Return unscaled rows of the first split of test, val and train that has at least two.
+
+    If the data cannot be read, return random rows, or raise if the data are `required`.
+    """
     try:
         data = build_data(run.open(), run)
         split = next(name for name in ("test", "val", "train") if data.num_rows(name) > 1)

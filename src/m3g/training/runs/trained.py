@@ -25,9 +25,10 @@ ROWS = 256  # number of rows embedded at a time
 class TrainedNet(MultiViewNet):
     """Network with the names and preprocessing of its views: `net(views)` returns embeddings (k, n, d).
 
-    Views are a list of k or a dictionary by name; None, an omitted name, or a row of NaN is a missing view. Each view
-    is a tensor or an array of any type with unscaled samples. For a run trained on a table, it may also be the content
-    of its cells: texts, paths, or a mapping of columns; images may have integer values from 0 to 255 or be PIL images.
+    Views are a list of k or a dictionary by name. None or an omitted name is a missing view; a row of NaN is a missing
+    entry. Each view is a tensor or an array of any type with unscaled samples. For a run trained on a table, a view may
+    also be the content of its cells: texts, paths, or a mapping of columns; images may have integer values from 0 to
+    255 or be PIL images.
     A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
     table, or a data frame with its columns, provides all of its views.
     """

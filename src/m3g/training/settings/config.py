@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Group = TypeVar("Group", bound="DataclassInstance")
-FEWEST_EPOCHS = 20  # if the settings do not specify the number
-ENOUGH_STEPS = 600  # optimiser steps of a run whose length is not specified
+FEWEST_EPOCHS = 20  # minimum number of epochs if the settings do not specify it
+ENOUGH_STEPS = 600  # minimum number of optimiser steps if the settings specify neither epochs nor steps
 Origin = str | Mapping[str, str]  # the file of all settings, or a mapping from dotted names of settings to files
 
 
