@@ -1,6 +1,6 @@
 """Validation of plain values (numbers, names, words) without importing torch, which takes a second or more.
 
-Each function raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
+The checks raise a one-sentence `ValueError` that names the argument, the requirement and the value received.
 `m3g._checks` re-exports these functions and adds those for tensors.
 """
 

@@ -55,8 +55,8 @@ def recall_at_1(
     """Return the fraction of queries (n, d) for which the same row of the gallery (n, d) has the largest cosine.
 
     Args:
-        queried, searched: bool (n,), the rows that have a query and a candidate. Queries without a candidate of the
-            same row are skipped.
+        queried, searched: bool (n,), the rows that have a query and a candidate, respectively. Queries without a
+            candidate of the same row are skipped.
         labels: (n,); with labels any candidate of the same class counts as correct.
 
     Returns:

@@ -46,7 +46,7 @@ def cell_html(value: object, kind: str | None, folder: Path, *, outside: bool) -
 
     Files below `folder` are read; others only if `outside` is set.
     """
-    if isinstance(value, dict):  # the library datasets stores files as mappings
+    if isinstance(value, dict):  # the Hugging Face library `datasets` stores files as mappings
         value = value.get("bytes") or value.get("path")
     path = folder / value if isinstance(value, str) and value and kind in ("image", "audio") else None
     caption = "" if isinstance(value, bytes) or value is None else escape(str(value))

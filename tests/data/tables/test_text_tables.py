@@ -50,7 +50,7 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
     book.active.append(["a"])
     book.active.append(["x", "y"])
     book.save(path)
-    with pytest.raises(ValueError, match="row 0 has 2 cells, the first row 1 names"):
+    with pytest.raises(ValueError, match="row 0 has 2 cells, but the first row names 1"):
         Objects(path)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ImportError, match=r"pip install 'm3g\[xlsx\]'"):

@@ -1,4 +1,4 @@
-"""Tables that are read as a whole: delimited text, JSON and workbooks. Only JSON has typed cells."""
+"""Tables that are read as a whole: delimited text, JSON and workbooks. Only JSON cells keep their types."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
 
 
 def _check_workbook(file: Path) -> None:
-    """Raise if the uncompressed content of a workbook is far larger than its file, or larger than the memory."""
+    """Raise if the uncompressed content of a workbook is far larger than its file, or does not fit into memory."""
     try:
         with zipfile.ZipFile(file) as archive:
             content = sum(member.file_size for member in archive.infolist())
@@ -197,7 +197,7 @@ def _text_rows(rows: Iterable[Iterable[object]], width: int, size: int) -> Itera
     for number, row in enumerate(rows):
         cells = _until_empty(row)
         if len(cells) > width:
-            raise OSError(f"row {number} has {len(cells)} cells, the first row {width} names: name every column")
+            raise OSError(f"row {number} has {len(cells)} cells, but the first row names {width}: name every column")
         if not cells:
             empty += 1
             continue

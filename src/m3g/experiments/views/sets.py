@@ -39,8 +39,9 @@ class ViewSet:
         read: its reader.
         labels, groups: whether it has them.
         by_class: whether rows combine images of one class; any row of the class is then correct in retrieval.
-        part: whether it has some of the views of another set; used in the curve against k, but in no mean over sets.
-        gaps: whether entries are missing; then no more are removed, and curves against missing entries exclude the set.
+        part: whether it is used only in the curve against k, not in means over sets.
+        gaps: whether it has missing entries. If so, no further entries are removed in training, and it is not used in
+            curves against missing entries.
         shipped: whether it requires no `--data`.
     """
 
@@ -163,7 +164,7 @@ def reuters(source: Path) -> Arrays:
 
 
 def frequent_words(counts: np.ndarray) -> np.ndarray:
-    """Return square roots of the counts (n, words) of the 500 words that occur in most documents."""
+    """Return square roots of the counts (n, words) of the 500 words that occur in the most documents."""
     frequent = np.argsort(-(counts > 0).sum(0), kind="stable")[:500]
     return np.sqrt(np.maximum(counts[:, np.sort(frequent)], 0)).astype(np.float32)
 

@@ -28,7 +28,7 @@ def embed_new(
     Args:
         run: the folder of a finished run.
         table: a table with some of the columns of the training table.
-        views: array files, as `NAME=FILE`, named like the views, or one per view in their order.
+        views: array files: passed as `NAME=FILE`, named after the views, or one per view in the order of the views.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     net = load(run, trust=trust)
@@ -37,20 +37,20 @@ def embed_new(
         parts.append(net.embed(_arrays(net, views)))
     sizes = [part.present.shape[1] for part in parts]
     if len(set(sizes)) > 1:
-        raise ValueError(f"--views must have as many rows as --table, {sizes[0]}, got {sizes[1]}.")
+        raise ValueError(f"--views must have as many rows as --table ({sizes[0]}), got {sizes[1]}.")
     if len(parts) == 2 and bool((parts[0].present & parts[1].present).any()):
-        raise ValueError("--views must be views that are not in --table, got one that is in both: omit one.")
+        raise ValueError("--views must not be views of --table, got one that is in both: omit it from --views.")
     embeddings = torch.stack([torch.as_tensor(part.embeddings) for part in parts]).sum(0)  # zero if missing
     mask = torch.stack([part.present for part in parts]).any(0)
     return replace(parts[0], embeddings=embeddings, mask=mask, index=torch.arange(mask.shape[1]))
 
 
 def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust: bool = False) -> Embedded:
-    """Embed the objects described by arguments `NAME=VALUE`, each with one or several views.
+    """Embed the objects that the arguments `NAME=VALUE` describe in one or several views.
 
     NAME is a view, or a column of the view of numbers and categories. VALUE is a text, the path of an image or of a
-    sound, a list of numbers, a number or a category, as in a cell of the table. For a view of vectors, or a run trained
-    on arrays, it may also be an array file with one row per object.
+    sound, a list of numbers, a number or a category, as in a cell of the table. For a view of vectors, it may also be
+    an array file with one row per object; for a run trained on arrays, it must be such a file.
     """
     net = load(run, trust=trust)
     given: dict[str, np.ndarray | list[str] | dict[str, str]] = {}
@@ -88,7 +88,7 @@ def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
             if len(views) != len(names):
                 raise ValueError(
                     f"--views must be NAME=FILE for some of the views {', '.join(names)}, or {len(names)} files in "
-                    f"their order, got {len(views)} with other names."
+                    f"their order, got {len(views)} files, not all named after views."
                 )
             stems = names
         files = dict(zip(stems, views))
