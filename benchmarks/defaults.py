@@ -120,15 +120,16 @@ def measured(file: Path, arm: str, *, seed: int) -> dict[str, float]:
 
 
 def table(results: dict[str, dict[str, float]]) -> str:
-    """Return one row per set, and the mean over the sets on which all three arms were measured."""
+    """Return one row per set, the means over the splits with all three arms, and the mean over the sets."""
     seeds = sorted({key.split("|")[2] for key in results})
     columns = [(measure, arm) for measure in MEASURES for arm in ARMS]
     rows, means = [], {column: [] for column in columns}
     lowest = {measure: [] for measure in MEASURES}
     for name in SETS:
         cells = {}
+        complete = [seed for seed in seeds if all(f"{name}|{arm}|{seed}" in results for arm in ARMS)]
         for measure, arm in columns:
-            values = [results.get(f"{name}|{arm}|{seed}", {}).get(measure) for seed in seeds]
+            values = [results[f"{name}|{arm}|{seed}"].get(measure) for seed in complete]
             known = [value for value in values if value is not None]
             cells[measure, arm] = statistics.fmean(known) if known else None
         if all(cells["recall_at_1", arm] is None for arm in ARMS):

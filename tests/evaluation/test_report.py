@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -57,6 +59,17 @@ def test_missing_parts_are_omitted():
     assert list(raw.numbers) == ["linear_concat"]
     with pytest.raises(ValueError, match="got neither"):
         evaluate(Embedded(), Embedded())
+
+
+def test_without_complete_objects_only_the_polymatching_is_omitted():
+    train, test = (
+        replace(points(n, seed), mask=torch.arange(3)[:, None] != torch.arange(n) % 3) for n, seed in ((90, 0), (60, 1))
+    )
+    report = evaluate(train, test, missing=True)
+    assert "polymatching" not in report.numbers
+    assert report.numbers["linear_mean"] > 0.6  # chance is 1 / 3
+    assert report.numbers["recall_at_1"] > report.chance["recall_at_1"]
+    assert report.missing["curve"]["linear"][0] > 0.6
 
 
 def test_evaluation_uses_the_query_of_the_cost():

@@ -49,7 +49,8 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
         scores["recall_from_others"] = scores["recall_at_1"]
         scores["median_rank"] = float((sizes.double() + 1).mean() / 2)
         complete = n if test.mask is None else int(test.mask.all(0).sum())
-        scores["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)
+        if complete > 1:
+            scores["polymatching"] = float(matching_batch(k, complete, matching_size)) ** (1 - k)
         scores["alignment"] = 2.0
         scores["uniformity"] = float(-4 + torch.tensor(hyp0f1(d / 2, 4.0)).log())  # E exp(4 cosine) is 0F1(d / 2, 4)
         random = torch.randn(1, n, d, generator=torch.Generator().manual_seed(0)).expand(2, n, d)

@@ -88,7 +88,7 @@ def evaluate(
             training rows.
         transfer: add probes trained on one view and tested on each view (`linear_views` and `linear_transfer`).
         polymatching: add `polymatching_accuracy`, with batches of `matching_batch` objects and epsilon
-            `matching_epsilon`.
+            `matching_epsilon`; omitted if fewer than two objects have all views.
         raw: the same train and test rows with the inputs as features, for reference.
         linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.
         missing: add scores with missing views.
@@ -122,7 +122,7 @@ def evaluate(
             report.numbers["recall_from_others"] = statistics.fmean(from_others)
         report.matrices["median_rank"] = ranked.median_rank
         report.numbers["median_rank"] = off_diagonal_mean(ranked.median_rank)
-        if polymatching:
+        if polymatching and test.present.all(0).sum() > 1:
             report.numbers["polymatching"] = polymatching_accuracy(
                 test.embeddings, mask=test.mask, batch_size=matching_batch, epsilon=matching_epsilon
             )
