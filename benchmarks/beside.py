@@ -121,10 +121,10 @@ def run(earlier: Path, only: str | None, seeds: int, repeats: int) -> list[dict[
             ]
             row: dict[str, Any] = {"part": part, **case}
             for name in versions:
-                row[name] = sum(each[name]["seconds"] for each in measured) / seeds
-                row[f"{name}_steps"] = [each[name]["steps"] for each in measured]
+                row[name] = sum(result[name]["seconds"] for result in measured) / seeds
+                row[f"{name}_steps"] = [result[name]["steps"] for result in measured]
             row["ratio"] = row["now"] / row["earlier"]
-            row["ratios"] = [each["now"]["seconds"] / each["earlier"]["seconds"] for each in measured]
+            row["ratios"] = [result["now"]["seconds"] / result["earlier"]["seconds"] for result in measured]
             rows.append(row)
             print(_line(row), flush=True)
     for version in versions.values():

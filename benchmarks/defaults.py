@@ -51,8 +51,8 @@ def captions(folder: Path) -> sets.Arrays:
     views = {}
     for language in LANGUAGES:
         with gzip.open(find_file(folder, f"train.{language}.gz"), "rt", encoding="utf-8") as file:
-            words = TfidfVectorizer(sublinear_tf=True).fit_transform(list(itertools.islice(file, CAPTIONS)))
-        views[language] = TruncatedSVD(FEATURES, random_state=0).fit_transform(words).astype(np.float32)
+            features = TfidfVectorizer(sublinear_tf=True).fit_transform(list(itertools.islice(file, CAPTIONS)))
+        views[language] = TruncatedSVD(FEATURES, random_state=0).fit_transform(features).astype(np.float32)
     return views
 
 

@@ -102,8 +102,10 @@ def run(source: Path, results: Path) -> None:
 
 
 def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float, float, float, float]:
-    """Return four scores: % of orphans (rows without a partner) left unmatched, % of other rows matched with a row of
-    their object, and the calibration errors without and with known objects.
+    """Return four scores of a matching in which some rows are orphans, that is, have no partner.
+
+    The scores are the percentage of orphans left unmatched, the percentage of other rows matched with a row of their
+    object, and the calibration errors without and with known objects.
     """
     tuples = m3g.match(views, allow_unmatched=True).tuples.numpy()
     objects = np.stack([np.where(tuples[:, l] >= 0, numbers[l][tuples[:, l]], -1 - l) for l in range(K)], 1)

@@ -32,7 +32,7 @@ FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.tr
 
 
 def run(words, folder, logs, *, killed=None):
-    """Return exit code and output; with `killed` = (row, seconds), kill it that long after a row of metrics.csv."""
+    """Return exit code and output; `killed` = (row, seconds) kills the process that long after a row of metrics.csv."""
     process = FORK_SERVER.Process(target=_alone, args=(logs, words, folder, killed))
     process.start()
     try:

@@ -24,7 +24,7 @@ def scripts():
 
 
 def launches(script, folder):
-    """Return the options of torchrun and the words after `-m m3g` when a script runs in a folder."""
+    """Return the options of torchrun and the arguments after `-m m3g` when a script runs in a folder."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
     for name, text in PROGRAMS.items():

@@ -28,7 +28,7 @@ def test_text_is_parsed_into_composed_costs(text, cost):
 
 def test_settings_spell_composed_costs():
     from m3g import losses
-    from m3g.cli.words import read_settings
+    from m3g.cli.command_line import read_settings
 
     text = "0.5*cv[:0.5] + product[16:]"
     settings = read_settings(["--loss_options.cost", text])[0]

@@ -54,7 +54,9 @@ def probes_on_fewer(missing: Missing, name: Literal["linear", "linear_raw"]) -> 
 
 
 def arguments(parser: Parser, name: str) -> None:
-    parser.add_argument("--out", type=str, default=None, help="folder of the runs; by default the next demo-N")
+    parser.add_argument(
+        "--out", type=str, default=None, help="folder of the runs; by default the next free runs/demo-N"
+    )
     parser.add_argument("--epochs", type=int, default=None, help="passes over the data; 20 by default")
 
 

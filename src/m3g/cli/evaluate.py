@@ -30,7 +30,7 @@ def arguments(parser: Parser, name: str) -> None:
         "--few_shot",
         type=bool | None,
         default=None,
-        help="also the paper's probes with 10, 50, 100 and 1000 labels per class; by default for signals",
+        help="also the paper's probes with 10, 50, 100 and 1000 labels per class; by default only for signals",
     )
     parser.add_run_options()
 

@@ -45,7 +45,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--frames", type=int, default=48, help="maximum number of frames of the animation")
     parser.add_argument("--seed", type=int, default=0, help="seed of the initial points")
     parser.add_argument(
-        "--out", type=str, default=None, help="output folder; must not exist; by default the next flow-N"
+        "--out", type=str, default=None, help="output folder; must not exist; by default the next free runs/flow-N"
     )
 
 

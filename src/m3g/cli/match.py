@@ -17,7 +17,7 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy --out table.csv      write all rows to a file
   m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, sharper matching
   m3g match a.npy b.npy c.npy --one-to-one         every row of every file in exactly one tuple
-  m3g match a.npy b.npy c.npy --allow-unmatched    the same, with unlikely rows left unmatched
+  m3g match a.npy b.npy c.npy --allow-unmatched    the same, without rows that have no likely partner
 
 All files contain points of one space, with the same number of columns. The table shows the most probable tuple of each
 row of the largest file (the first of them, if several are largest): one row of each file, counted from 0. The

@@ -30,8 +30,8 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("folder", type=Path, help="folder of the recordings, at any depth, or of the styles")
     parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--channels", type=list[str] | None, default=None, help="channels; by default the paper's")
-    parser.add_argument("--rate", type=int, default=100, help="samples per second")
-    parser.add_argument("--seconds", type=float, default=30.0, help="length of a window")
+    parser.add_argument("--rate", type=int, default=100, help="samples per second of the windows")
+    parser.add_argument("--seconds", type=float, default=30.0, help="length of a window in seconds")
     parser.add_argument("--skip", action="store_true", help="skip unusable files and list them")
     parser.add_argument("--split_seed", type=int, default=0, help="seed of the split of subjects")
 

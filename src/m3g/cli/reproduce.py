@@ -32,7 +32,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("--data", type=str, default=None, help="the folder with the data sets")
     parser.add_argument("--out", type=str, default=None, help="folder of the experiment; by default runs/NAME[-paper]")
-    parser.add_argument("--seeds", type=int, default=None, help="seeds per setting; by default the experiment's")
+    parser.add_argument("--seeds", type=int, default=None, help="number of seeds; by default that of the experiment")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
     parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
     parser.add_argument("--add", type=str, default=None, help="Python file with your data sets and losses (views)")
@@ -43,7 +43,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--slurm", action="store_true", help="only write slurm.sh, a job array of the runs")
     parser.add_argument("--nodes", type=int, default=1, help="nodes of each task of the array (slurm)")
     parser.add_argument("--gpus", type=int, default=0, help="processes and GPUs on each node (slurm)")
-    parser.add_argument("--hours", type=float, default=24.0, help="time limit of each task (slurm)")
+    parser.add_argument("--hours", type=float, default=24.0, help="time limit of each task in hours (slurm)")
     parser.add_argument("--keep", action="store_true", help="keep checkpoints and networks of finished runs")
 
 

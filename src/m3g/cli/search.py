@@ -46,7 +46,9 @@ def arguments(parser: Parser, name: str) -> None:
         "--query", type=str, nargs="+", required=True, help="rows of the data, or VIEW=VALUE for a new object"
     )
     parser.add_argument("--by", type=str, nargs="+", default=None, help="views of the query to use; by default all")
-    parser.add_argument("--in", type=str, nargs="+", default=None, help="views of the objects; by default all")
+    parser.add_argument(
+        "--in", type=str, nargs="+", default=None, help="views of the objects that are compared; by default all"
+    )
     parser.add_argument("--top", type=int, default=10, help="number of objects per query")
     parser.add_argument("--split", type=str, default="all", help="search in train, val, test or all")
     parser.add_argument("--itself", type=bool, default=False, help="include the row itself")

@@ -13,10 +13,10 @@ from typing import cast
 from m3g._catalogue import DATA, ENCODERS, LOSSES
 from m3g._options import Options
 from m3g._values import positive_int
+from m3g.cli.command_line import Given, read_settings
 from m3g.cli.interrupts import exiting_on_interrupt
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.parser import Parser, data_root
-from m3g.cli.words import Given, read_settings
 from m3g.training.loop.processes import is_first, started
 from m3g.training.runs.folder import Run
 from m3g.training.runs.numbered import reserved

@@ -218,8 +218,8 @@ def _levels(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
     rows = [["accuracy, %", *VENDORS, "mean", "seeds"]]
     for arm, by in scores.items():
         cells = [f"{100 * statistics.fmean(by[name]):.1f}" if name in by else "—" for name in VENDORS]
-        whole = len(by) == len(VENDORS)
-        mean = f"{100 * statistics.fmean(map(statistics.fmean, by.values())):.1f}" if whole else "—"
+        complete = len(by) == len(VENDORS)
+        mean = f"{100 * statistics.fmean(map(statistics.fmean, by.values())):.1f}" if complete else "—"
         rows.append([arm, *cells, mean, str(min(map(len, by.values())))])
     return markdown(rows)
 
@@ -234,7 +234,7 @@ def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
             compared[ours, arm] = paired(means[ours], means[arm])
     verdicts = holm_verdicts(compared)
     rows = [["", "minus", "points", "after Holm's correction"]]
-    rows += [[*key, str(compared[key]), word] for key, word in verdicts.items()]
+    rows += [[*key, str(compared[key]), verdict] for key, verdict in verdicts.items()]
     note = "95 % intervals over the unseen vendors (means over seeds), because vendors differ more than seeds."
     return f"{markdown(rows)}\n\n{note}" if verdicts else ""
 

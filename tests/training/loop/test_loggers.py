@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from m3g.cli import main
-from m3g.cli.words import read_settings
+from m3g.cli.command_line import read_settings
 from m3g.training.loop import loggers
 from m3g.training.settings.config import Config
 

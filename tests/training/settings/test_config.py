@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from m3g.cli.words import read_settings
+from m3g.cli.command_line import read_settings
 from m3g.training.loop.build import build_loss
 from m3g.training.settings.config import Config
 

@@ -56,8 +56,8 @@ def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
     down, right = (torch.from_numpy(random.integers(0, 2 * most + 1, n)) for _ in range(2))
     rows = down[:, None] + torch.arange(height)
     columns = right[:, None] + torch.arange(width)
-    place = torch.arange(n)[:, None, None]
-    return padded[place, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    image = torch.arange(n)[:, None, None]
+    return padded[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 class DomainArrays(AlignedDomains):

@@ -120,10 +120,10 @@ class ImageRows(Dataset[Batch]):
     def _crops(self, points: Sequence[tuple[int, ...]], seed: tuple[int, ...]) -> list[Tensor]:
         """Return a crop per view, each drawn from the whole image; every file is read once."""
         views: list[list[Tensor]] = [[] for _ in points[0]]
-        for place, point in enumerate(points):
+        for i, point in enumerate(points):
             for file in dict.fromkeys(point):
                 file_views = [l for l, other in enumerate(point) if other == file]
-                randoms = [np.random.default_rng([*seed, place, l]) for l in file_views]
+                randoms = [np.random.default_rng([*seed, i, l]) for l in file_views]
                 for l, crop in zip(file_views, load_crops(self.files[file], self.size, randoms)):
                     views[l].append(crop)
         return [torch.stack(part) for part in views]

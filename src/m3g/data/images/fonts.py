@@ -84,8 +84,8 @@ def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
     for character in CHARACTERS:
         left, top, right, bottom = font.getbbox(character)
         canvas = image.new("L", (side, side))
-        place = ((side - left - right) / 2, (side - top - bottom) / 2)
-        draw.Draw(canvas).text(place, character, fill=255, font=font)
+        position = ((side - left - right) / 2, (side - top - bottom) / 2)
+        draw.Draw(canvas).text(position, character, fill=255, font=font)
         drawn.append(np.asarray(canvas))
     return np.stack(drawn)
 

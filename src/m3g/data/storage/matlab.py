@@ -25,7 +25,7 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
         with open(file, "rb") as start:
             if start.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in start.read(64):
                 raise ValueError("it has version 7.3: save it with -v7")
-        stored = {word: value for word, value in load_matlab(file).items() if not word.startswith("__")}
+        stored = {variable: value for variable, value in load_matlab(file).items() if not variable.startswith("__")}
     except ValueError as error:
         raise ValueError(f"{name} must be .mat files that can be read, got {str(file)!r} ({error}).") from error
     except Exception as error:  # scipy raises TypeError, KeyError, zlib.error and others for damaged files
@@ -84,7 +84,7 @@ def _unpacked_sizes(file: Path) -> Iterator[int]:
 def _choices(stored: dict[str, np.ndarray | scipy.sparse.spmatrix]) -> list[str]:
     """Return the names of the arrays, and of the entries of cell arrays."""
     names = []
-    for word, value in stored.items():
+    for variable, value in stored.items():
         cells = value.size if isinstance(value, np.ndarray) and value.dtype == object else 0
-        names += [f"{word}{{{i + 1}}}" for i in range(cells)] or [word]
+        names += [f"{variable}{{{i + 1}}}" for i in range(cells)] or [variable]
     return names

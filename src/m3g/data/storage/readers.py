@@ -226,10 +226,10 @@ def _check_header(table: DataFrame, file: Path, name: str) -> None:
         )
 
 
-def _is_number(word: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
-        float(word)
+        float(text)
     except ValueError:
         # pandas adds a suffix to a repeated name: "1.5" and "1.5.1"
-        return word.count(".") > 1 and _is_number(word.rpartition(".")[0])
+        return text.count(".") > 1 and _is_number(text.rpartition(".")[0])
     return True

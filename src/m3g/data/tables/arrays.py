@@ -28,8 +28,9 @@ class Arrays(ViewsData):
     """Arrays of numbers in k files, one per view: row i of every file is the same object.
 
     Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
-    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv` or `.tsv` with a
-    header line, or `.parquet`. Arrays may have any number of axes; the first axis indexes the rows. An `.npy` or
+    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv`, `.tsv` or `.xlsx`
+    with the column names in the first line, `.json`, or `.parquet`. Columns of a table that count or identify the rows
+    are dropped with a note. Arrays may have any number of axes; the first axis indexes the rows. An `.npy` or
     `.parquet` file of more than 128 MiB / k is not loaded: its rows are read on demand. Each feature is standardised
     with the mean and standard deviation of the training rows.
 

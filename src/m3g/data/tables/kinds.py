@@ -79,11 +79,11 @@ class Guess:
             kind = kind_of_cell(cell)
             self.first.setdefault(kind, (row, str(cell)[:40]))
             if kind in ("number", "text"):
-                word = str(cell)
-                self.longest = max(self.longest, len(word))
+                text = str(cell)
+                self.longest = max(self.longest, len(text))
                 if len(self.distinct) <= MOST_CATEGORIES:
-                    self.distinct.add(word)
-                self._slashes = self._slashes and _DATE_WITH_SLASHES.fullmatch(word) is not None
+                    self.distinct.add(text)
+                self._slashes = self._slashes and _DATE_WITH_SLASHES.fullmatch(text) is not None
             if self.open:
                 self._identify(row, cell, kind)
 

@@ -37,7 +37,7 @@ def open_omics(
     `obs` are labels, groups or splits.
     """
     arrow = _checks.extra("pyarrow", "train")
-    matrices, places, obs = _read(file)
+    matrices, cell_rows, obs = _read(file)
     number = len(obs)
     types = {name: arrow.list_(arrow.float32(), matrix.shape[1]) for name, matrix in matrices.items()}
     for name in obs.columns:
@@ -51,7 +51,7 @@ def open_omics(
             arrays = []
             for name in columns:
                 if name in matrices:
-                    arrays.append(_vectors(matrices[name], places[name][rows]))
+                    arrays.append(_vectors(matrices[name], cell_rows[name][rows]))
                 else:
                     part = obs[name].iloc[rows].astype(object)
                     arrays.append(arrow.array(part.where(part.notna(), None).tolist(), type=types[name]))
@@ -69,23 +69,23 @@ def _read(file: Path) -> tuple[dict[str, np.ndarray | spmatrix], dict[str, np.nd
         raise ValueError(f"table must be a file that can be read, got {str(file)!r} ({reason}).") from error
     if file.suffix == ".h5mu":
         matrices = {name: part.X for name, part in data.mod.items()}
-        places = {name: np.asarray(data.obsmap[name]).astype(int).ravel() - 1 for name in matrices}
+        cell_rows = {name: np.asarray(data.obsmap[name]).astype(int).ravel() - 1 for name in matrices}
     else:
         matrices = {"X": data.X, **{name: part for name, part in data.obsm.items() if np.ndim(part) == 2}}
         matrices = {name: part for name, part in matrices.items() if part is not None}
-        places = {name: np.arange(data.n_obs) for name in matrices}
+        cell_rows = {name: np.arange(data.n_obs) for name in matrices}
     if not matrices:
         raise ValueError(f"table must be a file with matrices, got none in {str(file)!r}.")
-    return matrices, places, data.obs
+    return matrices, cell_rows, data.obs
 
 
-def _vectors(matrix: np.ndarray | spmatrix, places: np.ndarray) -> pa.Array:
+def _vectors(matrix: np.ndarray | spmatrix, cell_rows: np.ndarray) -> pa.Array:
     """Return the given rows of a matrix as vectors; row -1 gives null."""
     arrow = _checks.extra("pyarrow", "train")
-    present = places >= 0
-    dense = np.zeros((len(places), matrix.shape[1]), dtype=np.float32)
+    present = cell_rows >= 0
+    dense = np.zeros((len(cell_rows), matrix.shape[1]), dtype=np.float32)
     if present.any():
-        rows, inverse = np.unique(places[present], return_inverse=True)  # HDF5 requires increasing indices
+        rows, inverse = np.unique(cell_rows[present], return_inverse=True)  # HDF5 requires increasing indices
         part = matrix[rows]
         dense[present] = np.asarray(part.toarray() if hasattr(part, "toarray") else part, dtype=np.float32)[inverse]
     values = arrow.array(dense.reshape(-1))
@@ -95,9 +95,9 @@ def _vectors(matrix: np.ndarray | spmatrix, places: np.ndarray) -> pa.Array:
 def write_embeddings(source: Path, out: Path, mean: np.ndarray, index: np.ndarray) -> None:
     """Write a copy of a file with the embeddings of its cells in `obsm["X_m3g"]`, NaN for cells without one."""
     data = _open(source)
-    whole = np.full((data.n_obs, mean.shape[1]), np.nan, dtype=np.float32)
-    whole[index] = mean
-    data.obsm["X_m3g"] = whole
+    embeddings = np.full((data.n_obs, mean.shape[1]), np.nan, dtype=np.float32)
+    embeddings[index] = mean
+    data.obsm["X_m3g"] = embeddings
     with _obs_as_stored(source):
         data.write(out)
 

@@ -134,7 +134,7 @@ def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
 def _columns(name: str, given: str | Sequence[str] | None, source: Source) -> list[str] | None:
     if given is None:
         return None
-    columns = [word.strip() for word in given.split(",")] if isinstance(given, str) else list(given)
+    columns = [column.strip() for column in given.split(",")] if isinstance(given, str) else list(given)
     for column in columns:
         _checks.one_of(f"view.{name}.columns", column, source.types)
     return columns

@@ -40,7 +40,7 @@ class TableReader(Reader):
     ):
         super().__init__(name, columns, processor=processor, **given)
         self.layout = layout
-        self._words: dict[str, dict[str, None]] = {column: {} for column in columns}
+        self._categories: dict[str, dict[str, None]] = {column: {} for column in columns}
         self._sums = {column: np.zeros(3) for column in columns}  # count, sum, sum of squares
         self._has_empty = dict.fromkeys(columns, False)
         self._has_words = dict.fromkeys(columns, False)
@@ -58,9 +58,9 @@ class TableReader(Reader):
             present = [value for value in values if value is not None]
             if any(isinstance(value, str) for value in present):
                 self._has_words[column] = True
-            words = self._words[column]
-            if len(words) <= MOST_CATEGORIES:
-                words.update(dict.fromkeys(map(_word, present)))
+            categories = self._categories[column]
+            if len(categories) <= MOST_CATEGORIES:
+                categories.update(dict.fromkeys(map(_word, present)))
             numbers = np.array([value for value in present if not isinstance(value, str)], dtype=np.float64)
             if len(numbers):
                 shift = self._shift.setdefault(column, float(numbers[0]))
@@ -73,14 +73,14 @@ class TableReader(Reader):
         layout: list[Numbers | Categories] = []
         for column in self.columns:
             if self._has_words[column]:
-                words = sorted(self._words[column])
-                if len(words) > MOST_CATEGORIES:
+                categories = sorted(self._categories[column])
+                if len(categories) > MOST_CATEGORIES:
                     raise ValueError(
                         f"column {column!r} must have at most {MOST_CATEGORIES} categories, got more: exclude it "
                         f"with --data_options.ignore, or make it text with --view.{column}.kind text."
                     )
-                layout.append(("categories", column, words))
-                self._note_constant(column, len(words) == 1)
+                layout.append(("categories", column, categories))
+                self._note_constant(column, len(categories) == 1)
                 continue
             count, total, squares = self._sums[column]
             mean = total / count if count else 0.0
@@ -104,7 +104,7 @@ class TableReader(Reader):
             filled = np.array([value is not None for value in values])
             present |= filled
             if part[0] == "categories":
-                code = {word: i for i, word in enumerate(part[2])}
+                code = {category: i for i, category in enumerate(part[2])}
                 features = np.zeros((len(values), len(code)), dtype=np.float32)
                 for row, value in enumerate(values):
                     if value is not None and _word(value) in code:

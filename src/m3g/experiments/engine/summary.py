@@ -34,8 +34,8 @@ def summary(folder: Path) -> str:
             results, text = _tables(name, rows, scale, store)
             if results:
                 title = f"## {name}{AT_PAPER_SCALE if scale == 'paper' else ''}: {about}"
-                whole = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
-                parts += [title, whole, main_tables(text).replace("](", f"]({store.path.name}/")]
+                source = f"{hours(results)} Comparisons, controls and grids: `{store.path.name}/table.md`."
+                parts += [title, source, main_tables(text).replace("](", f"]({store.path.name}/")]
     if len(parts) == 2:
         raise ValueError(f"--out must be the folder above the experiments' folders, but {folder} contains no results.")
     text = "\n\n".join(parts)

@@ -71,9 +71,9 @@ def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> No
     def eegmat() -> Arrays:
         windows, subjects = [], []
         with np.load(find_file(source, "eegmat_125hz.npz"), allow_pickle=False) as stored:
-            places = [stored["channels"].tolist().index(site) for site in SITES]
+            sites = [stored["channels"].tolist().index(site) for site in SITES]
             for name in (name for name in stored.files if name[0] == "s" and name[1:3].isdigit()):
-                signal = stored[name][places].astype(np.float32)
+                signal = stored[name][sites].astype(np.float32)
                 count = signal.shape[1] // rate
                 windows.append(signal[:, : count * rate].reshape(len(SITES), count, rate).transpose(1, 0, 2))
                 subjects += [name[:3]] * count
@@ -82,8 +82,8 @@ def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> No
     def uci() -> Arrays:
         resample = _checks.extra("scipy.signal", "train").resample
         with np.load(find_file(source, "uci_eeg_smni.npz"), allow_pickle=False) as stored:
-            places = [stored["channels"].tolist().index(site) for site in SITES]
-            signal = resample(stored["X"][:, places].astype(np.float64), rate, axis=-1).astype(np.float32)
+            sites = [stored["channels"].tolist().index(site) for site in SITES]
+            signal = resample(stored["X"][:, sites].astype(np.float64), rate, axis=-1).astype(np.float32)
             group = np.where(stored["alcoholic"], "alcoholic", "control")
             return {"signals": signal, "subject": stored["subject"], "label": group, "channels": np.array(SITES)}
 

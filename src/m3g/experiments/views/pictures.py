@@ -58,19 +58,19 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
     figure, axes = figures.panels(len(ranks), width=4.6 * len(ranks), height=1.4 + 0.24 * most)
     for axis, (title, task) in zip(axes, ranks.items()):
         arms = list(task.ranks)
-        for place, (arm, rank) in enumerate(task.ranks.items()):
+        for number, (arm, rank) in enumerate(task.ranks.items()):
             colour = figures.COLOURS[1] if arm.startswith(views_scores.OURS) else "black"
-            axis.plot([0, rank], [place, place], color=colour, linewidth=0.6, alpha=0.4)
-            axis.plot([rank], [place], "o", color=colour, markersize=4)
-            axis.text(rank + 0.3, place, f"{rank:.1f}", fontsize=7, va="center", color=colour)
+            axis.plot([0, rank], [number, number], color=colour, linewidth=0.6, alpha=0.4)
+            axis.plot([rank], [number], "o", color=colour, markersize=4)
+            axis.text(rank + 0.3, number, f"{rank:.1f}", fontsize=7, va="center", color=colour)
         axis.set_yticks(range(len(arms)), arms, fontsize=8)
         for label in axis.get_yticklabels():
             label.set_color(figures.COLOURS[1] if label.get_text().startswith(views_scores.OURS) else "black")
         bars = [group for group in task.groups if len(group) > 1]
         end = len(arms) + 2
-        for place, group in enumerate(bars):
+        for number, group in enumerate(bars):
             ends = [arms.index(group[0]) - 0.3, arms.index(group[-1]) + 0.3]
-            axis.plot([end + 0.7 * place] * 2, ends, color=figures.COLOURS[0], linewidth=2.5, solid_capstyle="butt")
+            axis.plot([end + 0.7 * number] * 2, ends, color=figures.COLOURS[0], linewidth=2.5, solid_capstyle="butt")
         axis.set(xlim=(0, end + 0.7 * len(bars)), ylim=(most - 0.4, -0.6), xlabel="average rank, 1 is best")
         axis.set_title(f"{title}, {task.sets} sets, critical difference {task.critical:.1f}", fontsize=9)
         for side in ("right", "top"):
@@ -122,14 +122,14 @@ def missing_curves(tests: list[Result], path: Path) -> list[Path]:
 
 def _lines(axis: Axes, curves: Mapping[str, Mapping[figures.X, Sequence[float]]]) -> None:
     """Plot mean and standard deviation, in percent, of several values at every x, a line per arm of `CURVE_ARMS`."""
-    for place, arm in enumerate(CURVE_ARMS):
+    for number, arm in enumerate(CURVE_ARMS):
         if arm in curves:
             xs = sorted(curves[arm])
             values = [[100 * value for value in curves[arm][x]] for x in xs]
             spread = [statistics.stdev(part) if len(part) > 1 else 0.0 for part in values]
             means = [statistics.fmean(part) for part in values]
             axis.errorbar(
-                xs, means, spread if any(spread) else None, label=arm, capsize=2, markersize=4, **figures.style(place)
+                xs, means, spread if any(spread) else None, label=arm, capsize=2, markersize=4, **figures.style(number)
             )
     axis.grid(alpha=0.3)
 
@@ -153,11 +153,11 @@ def front(results: list[Result], path: Path) -> list[Path]:
     if not lines:
         return []
     figure, (axis,) = figures.panels(1, width=6.5, height=4.5)
-    for place, (arm, by) in enumerate(lines.items()):
+    for number, (arm, by) in enumerate(lines.items()):
         settings = sorted(by, key=_sort_key)
         xs = [100 * statistics.fmean(x for x, _ in by[s]) for s in settings]
         ys = [100 * statistics.fmean(y for _, y in by[s]) for s in settings]
-        style = figures.style(place)
+        style = figures.style(number)
         axis.plot(xs, ys, label=arm, markersize=4, linewidth=1, **style)
         axis.annotate(settings[0], (xs[0], ys[0]), (4, 3), textcoords="offset points", fontsize=6, color=style["color"])
     axis.set(xlabel="linear probe, % (validation)", ylabel="R@1, % (validation)")

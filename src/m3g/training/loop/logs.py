@@ -151,11 +151,11 @@ class LiveBar(RichProgressBar):
 
     @property
     def total_train_batches(self) -> int | float:
-        trainer, whole = self.trainer, super().total_train_batches
+        trainer, batches = self.trainer, super().total_train_batches
         if not counts_steps(trainer):
-            return whole
+            return batches
         left = trainer.max_steps - trainer.current_epoch * steps_per_epoch(trainer)
-        return min(whole, left * trainer.accumulate_grad_batches)
+        return min(batches, left * trainer.accumulate_grad_batches)
 
     def _get_train_description(self, current_epoch: int) -> str:
         if counts_steps(self.trainer):

@@ -87,8 +87,8 @@ class TrainedNet(MultiViewNet):
         """Return embeddings (k, n, d); those of missing views are zero."""
         if isinstance(views, (Tensor, list, tuple)):
             tensors = [view for view in views if isinstance(view, Tensor)]
-            whole = len(tensors) == len(views) and (len(views) == len(self.view_names) or len(self.encoders) == 1)
-            if whole and not any(view.is_floating_point() and bool(view.isnan().any()) for view in tensors):
+            complete = len(tensors) == len(views) and (len(views) == len(self.view_names) or len(self.encoders) == 1)
+            if complete and not any(view.is_floating_point() and bool(view.isnan().any()) for view in tensors):
                 return super().forward([self._typed(view, l) for l, view in enumerate(tensors)])
         return self._embed(views)[0]
 
