@@ -81,7 +81,7 @@ def test_the_error_of_a_failing_function_names_the_pair_and_the_shapes():
         (lambda: m3g.PairwiseCost({})(torch.rand(3, 2, 2)), "ground must have at least one pair"),
         (
             lambda: m3g.PairwiseCost({(0, 1): "cosine"}, weights={(0, 2): 1.0}),
-            r"weights must have only keys of ground, got \(0, 2\)",
+            r"weights must have no keys other than those of ground, got \(0, 2\)",
         ),
         (lambda: m3g.CircularVariance(scale="x"), "scale must be one of 'algorithm2', 'definition', got 'x'"),
         (lambda: m3g.PairwiseCost("x"), "ground must be one of 'cosine', 'coulomb', 'sqeuclidean', got 'x'"),

@@ -32,8 +32,8 @@ class CircularVariance(Cost):
 
     Args:
         scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the paper's
-            Algorithm 2: 16 for k = 2, 9 for k = 3. Dividing epsilon by this factor gives the same coupling. Use
-            "algorithm2" with the published values of epsilon.
+            Algorithm 2: 16 for k = 2, 9 for k = 3. "definition" gives the same coupling if epsilon is divided
+            by this factor. Use "algorithm2" with the published values of epsilon.
 
     Example:
         >>> import torch, m3g
@@ -58,7 +58,7 @@ class CircularVariance(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """Return factor · 2 (k - 1) / k², the slope of |mean|² in one view if the other k - 1 views are equal."""
+        """Return factor · 2 (k - 1) / k², because factor · |mean|² has this slope in ⟨z, q⟩ (see `Cost.slope`)."""
         return self.factor(k) * 2 * (k - 1) / k**2
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
@@ -81,8 +81,8 @@ class CircularStd(Cost):
     .. math:: c(z_1, \dots, z_k) = -\log \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
 
     The cost diverges as the mean vanishes. The squared length of the mean is therefore clamped to at least 1e-6, which
-    limits the cost to 13.8. Clamped tuples have no gradient. The cost is not a sum over pairs: use solver="dense" if
-    n^k numbers fit into memory, and "sampled" otherwise.
+    limits the cost to 13.8. The gradient of clamped tuples is zero. The cost is not a sum over pairs: use
+    solver="dense" if n^k numbers fit into memory, and "sampled" otherwise.
 
     Complexity: O(n^k) for the cost tensor and for the gradient.
 

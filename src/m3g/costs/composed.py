@@ -46,7 +46,7 @@ class SumCost(Cost):
         for weight, cost in self.terms:
             _checks.positive("the weight of a cost", weight)
             if not isinstance(cost, Cost):
-                raise ValueError(f"a cost must be added to another cost, got {type(cost).__name__}.")
+                raise ValueError(f"a cost can only be added to another cost, got {type(cost).__name__}.")
 
     @staticmethod
     def of(terms: Sequence[tuple[float, Cost]]) -> SumCost:

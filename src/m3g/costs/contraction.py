@@ -152,7 +152,7 @@ def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return the number of leading views for which the leading and the other views have the fewest tuples in total."""
+    """Return the number of leading views that minimises their number of tuples plus that of the other views."""
     k = len(sizes)
     if all(n == sizes[0] for n in sizes):  # a product would specialise a symbolic size
         return (k + 1) // 2

@@ -70,7 +70,7 @@ class FunctionProblem(Problem):
     """Problem given by a function of k broadcastable tensors of points, with the features in the last axis."""
 
     def __init__(self, function: Callable[..., Tensor], views: Sequence[Tensor], *, batch: Sequence[int]):
-        """Store the function, the views, k tensors (b, n_l, d), and the batch shape, whose product is b."""
+        """Store the function, the k views (b, n_l, d), and the batch shape, whose product is b."""
         self.function = function
         self.sizes = tuple(view.shape[-2] for view in views)
         self.batch = tuple(batch)
@@ -87,7 +87,7 @@ class FunctionProblem(Problem):
         return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
 
     def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
-        """Return the costs of tuples of points; raise with the expected shape if the function returns another."""
+        """Return the costs of tuples of points. If the function fails, the error states the expected shape."""
         shapes = ", ".join(str(tuple(part.shape)) for part in points)
         required = (
             f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis "
@@ -142,7 +142,8 @@ class FunctionProblem(Problem):
         parts = []
         for rows in self._slabs():
             cost = self._slab(self.tensors, rows)
-            # The derivative of the linear map w -> wᵀ J is J, so the user's function needs no forward-mode derivative.
+            # The map w -> Jᵀ w is linear, and its vector-Jacobian product with v is J v. Unlike torch.func.jvp, this
+            # requires no forward-mode derivative of the user's function.
             push = torch.func.vjp(lambda w, rows=rows: self._pull(rows, w, self.tensors), torch.zeros_like(cost))[1]
             parts.append(push(tuple(directions))[0])
         return {tuple(range(self.k)): torch.cat(parts, 1)}

@@ -83,7 +83,7 @@ class PairwiseCost(Cost):
             if not (isinstance(weight, Real) and 0 <= weight < float("inf")):
                 raise ValueError(f"weights must be non-negative finite numbers, got {weight!r} for {edge!r}.")
             if isinstance(self.ground, Mapping) and edge not in self.ground:
-                raise ValueError(f"weights must have only keys of ground, got {edge!r}.")
+                raise ValueError(f"weights must have no keys other than those of ground, got {edge!r}.")
 
     def edges(self, k: int) -> dict[Edge, tuple[str | Ground, float]]:
         """Return the ground cost and the weight of every edge of k views."""
@@ -161,7 +161,7 @@ def _check_edge(name: str, edge: object) -> None:
 
 
 def _ground_costs(ground: Ground, x: Tensor, y: Tensor, edge: Edge) -> Tensor:
-    """Return ground(x, y); raise with the pair of views and the expected shape if the result is invalid."""
+    """Return ground(x, y). If it fails or has the wrong shape, the error names the views and the expected shape."""
     expected = (x.shape[0], x.shape[1], y.shape[1])
     required = (
         f"ground must be a function that returns costs {expected} for points {tuple(x.shape)} of view {edge[0]} "

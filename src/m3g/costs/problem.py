@@ -122,7 +122,10 @@ class Problem(ABC):
         """
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the derivative of `gradient` along `directions` at fixed P. The default, 0, is for linear costs."""
+        """Return the derivative of `gradient` along `directions` at fixed P.
+
+        The default, 0, is for costs that are linear in `tensors`.
+        """
         return tuple(torch.zeros_like(tensor) for tensor in self.tensors)
 
 
