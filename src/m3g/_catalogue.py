@@ -73,15 +73,15 @@ LOSSES = {
         "KL divergence between the true and the best matching, of tuples (m3g / epsilon) or of pairs",
         "n^k",
     ),
-    "infonce-pwe": Entry("m3g.losses.aggregate:InfoNCEPairwise", "InfoNCE, mean over the pairs of views", "k² n² d"),
+    "infonce-pwe": Entry("m3g.losses.infonce:InfoNCEPairwise", "InfoNCE, mean over the pairs of views", "k² n² d"),
     "infonce-ave": Entry(
-        "m3g.losses.aggregate:InfoNCEAverage", "InfoNCE, each view against the average of the rest", "k n² d"
+        "m3g.losses.infonce:InfoNCEAverage", "InfoNCE, each view against the average of the rest", "k n² d"
     ),
     "byol-pwe": Entry(
-        "m3g.losses.aggregate:BYOLPairwise", "BYOL, mean over the pairs of views; requires a teacher", "k² n d"
+        "m3g.losses.byol:BYOLPairwise", "BYOL, mean over the pairs of views; requires a teacher", "k² n d"
     ),
     "byol-ave": Entry(
-        "m3g.losses.aggregate:BYOLAverage",
+        "m3g.losses.byol:BYOLAverage",
         "BYOL, each view against the average of the rest; requires a teacher",
         "k n d",
     ),

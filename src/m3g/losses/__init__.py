@@ -4,23 +4,14 @@
 function (`mmcr`), whose docstring gives the formula, and a module (`MMCR`) with the same options.
 """
 
-from m3g.losses.aggregate import (
-    AverageOfRest,
-    BYOLAverage,
-    BYOLPairwise,
-    InfoNCEAverage,
-    InfoNCEPairwise,
-    Pairwise,
-    average_of_rest,
-    pairwise,
-)
+from m3g.losses.aggregate import AverageOfRest, Pairwise, average_of_rest, pairwise
 from m3g.losses.barlow_twins import BarlowTwins, barlow_twins
 from m3g.losses.base import ViewLoss
-from m3g.losses.byol import byol
+from m3g.losses.byol import BYOLAverage, BYOLPairwise, byol
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.losses.gather import gather_views
 from m3g.losses.gram import Gram, gram
-from m3g.losses.infonce import InfoNCE, infonce
+from m3g.losses.infonce import InfoNCE, InfoNCEAverage, InfoNCEPairwise, infonce
 from m3g.losses.kl import KLLoss, matching_divergence
 from m3g.losses.lejepa import LeJEPA, lejepa
 from m3g.losses.m3g import M3GLoss, leave_one_out, matching_gap

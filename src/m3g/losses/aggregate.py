@@ -10,8 +10,6 @@ from torch.nn.functional import normalize as to_unit_length
 
 from m3g._checks import Views, positive_int, same_shape, shape_of
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
-from m3g.losses.byol import byol
-from m3g.losses.infonce import InfoNCE
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -230,76 +228,3 @@ class AverageOfRest(FunctionLoss):
             normalize=normalize,
             gather=gather,
         )
-
-
-class InfoNCEPairwise(Pairwise):
-    """InfoNCE over all pairs of views (`pwe`): `pairwise` of `infonce`.
-
-    Args:
-        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
-        first, symmetric: as in `pairwise`.
-        normalize, gather: as in `ViewLoss`.
-    """
-
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.1,
-        learn_temperature: bool = False,
-        first: int | None = None,
-        symmetric: bool = False,
-        normalize: bool = True,
-        gather: bool = False,
-    ) -> None:
-        pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
-        super().__init__(
-            pair_loss, first=first, symmetric=symmetric, least_points=2, normalize=normalize, gather=gather
-        )
-
-
-class InfoNCEAverage(AverageOfRest):
-    """InfoNCE of each view against the average of the others (`ave`): `average_of_rest` of `infonce`.
-
-    Args:
-        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
-        renormalize, symmetric: as in `average_of_rest`.
-        normalize, gather: as in `ViewLoss`.
-    """
-
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.1,
-        learn_temperature: bool = False,
-        renormalize: bool = True,
-        symmetric: bool = False,
-        normalize: bool = True,
-        gather: bool = False,
-    ) -> None:
-        pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
-        super().__init__(
-            pair_loss,
-            renormalize=renormalize,
-            symmetric=symmetric,
-            least_points=2,
-            normalize=normalize,
-            gather=gather,
-        )
-
-
-class BYOLPairwise(Pairwise):
-    """BYOL over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher."""
-
-    needs_teacher = True
-
-    def __init__(self, *, first: int | None = None, normalize: bool = True, gather: bool = False) -> None:
-        super().__init__(byol, first=first, normalize=normalize, gather=gather)
-
-
-class BYOLAverage(AverageOfRest):
-    """BYOL of each view against the average of the others (`ave`): `average_of_rest` of `byol`. Requires a teacher."""
-
-    needs_teacher = True
-
-    def __init__(self, *, renormalize: bool = True, normalize: bool = True, gather: bool = False) -> None:
-        super().__init__(byol, renormalize=renormalize, normalize=normalize, gather=gather)

@@ -1,10 +1,11 @@
-"""BYOL: regression loss of a pair of views, without negatives."""
+"""BYOL: regression loss of a pair of views, without negatives, and its two extensions to k views."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from m3g._checks import aligned_views
+from m3g.losses.aggregate import AverageOfRest, Pairwise
 from m3g.losses.base import outside_autocast
 
 
@@ -30,3 +31,21 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
     """
     a, b = aligned_views([a, b], name="a, b")
     return 2 - 2 * (a * b).sum(-1).mean()
+
+
+class BYOLPairwise(Pairwise):
+    """BYOL over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher."""
+
+    needs_teacher = True
+
+    def __init__(self, *, first: int | None = None, normalize: bool = True, gather: bool = False) -> None:
+        super().__init__(byol, first=first, normalize=normalize, gather=gather)
+
+
+class BYOLAverage(AverageOfRest):
+    """BYOL of each view against the average of the others (`ave`): `average_of_rest` of `byol`. Requires a teacher."""
+
+    needs_teacher = True
+
+    def __init__(self, *, renormalize: bool = True, normalize: bool = True, gather: bool = False) -> None:
+        super().__init__(byol, renormalize=renormalize, normalize=normalize, gather=gather)

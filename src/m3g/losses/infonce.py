@@ -1,4 +1,4 @@
-"""InfoNCE: contrastive loss of a pair of views."""
+"""InfoNCE: contrastive loss of a pair of views, and its two extensions to k views."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from m3g._checks import aligned_views
+from m3g.losses.aggregate import AverageOfRest, Pairwise
 from m3g.losses.base import outside_autocast, require_points
 from m3g.losses.temperature import Temperature, check_temperature
 
@@ -61,3 +62,58 @@ class InfoNCE(nn.Module):
         logits = a @ b.mT / self.temperature()
         label = torch.arange(a.shape[-2], device=a.device).expand(logits.shape[:-1])
         return cross_entropy(logits.flatten(0, -2), label.flatten())
+
+
+class InfoNCEPairwise(Pairwise):
+    """InfoNCE over all pairs of views (`pwe`): `pairwise` of `infonce`.
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        first, symmetric: as in `pairwise`.
+        normalize, gather: as in `ViewLoss`.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+        first: int | None = None,
+        symmetric: bool = False,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
+        super().__init__(
+            pair_loss, first=first, symmetric=symmetric, least_points=2, normalize=normalize, gather=gather
+        )
+
+
+class InfoNCEAverage(AverageOfRest):
+    """InfoNCE of each view against the average of the others (`ave`): `average_of_rest` of `infonce`.
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        renormalize, symmetric: as in `average_of_rest`.
+        normalize, gather: as in `ViewLoss`.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.1,
+        learn_temperature: bool = False,
+        renormalize: bool = True,
+        symmetric: bool = False,
+        normalize: bool = True,
+        gather: bool = False,
+    ) -> None:
+        pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
+        super().__init__(
+            pair_loss,
+            renormalize=renormalize,
+            symmetric=symmetric,
+            least_points=2,
+            normalize=normalize,
+            gather=gather,
+        )

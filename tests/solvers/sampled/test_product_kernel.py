@@ -1,12 +1,9 @@
 """Products over the views."""
 
 import pytest
-import torch
 
 import m3g
 from m3g.solvers import SamplingWarning
-from m3g.solvers.gradients.value import differentiable_value
-from m3g.solvers.sampled.product_kernel import ProductCoupling
 from solvers.noisy import gap_and_gradient, noisy_views
 
 
@@ -20,13 +17,3 @@ def test_tuples_outside_the_reach_of_products_are_not_missed(k):
     assert off < 3 * float(solution.relative_gradient_error) < 0.05
     with pytest.warns(SamplingWarning, match="form='products' may miss tuples"):
         gap_and_gradient(views, 0.005, m3g.Sampled(seed=1, form="products"))
-
-
-def test_the_gradient_of_the_error_estimate_is_reused(monkeypatch):
-    views = noisy_views(3, 16, d=8).requires_grad_()
-    problem = m3g.CircularVariance()(views)
-    solution = m3g.Sampled(form="products", rank=256, seed=0).solve(problem, epsilon=0.2, tol=1e-3, weights=None)
-    (expected,) = problem.detached().gradient(solution.coupling_form)
-    monkeypatch.setattr(ProductCoupling, "pull", None)
-    (gradient,) = torch.autograd.grad(differentiable_value(solution).sum(), views)
-    torch.testing.assert_close(gradient, expected.reshape(views.shape), atol=0, rtol=0)

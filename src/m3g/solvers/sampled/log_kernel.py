@@ -24,7 +24,7 @@ from m3g.costs import (
 )
 from m3g.costs.circular import RESULTANT_FLOOR
 from m3g.costs.problem import vector_dtype
-from m3g.solvers.sampled.recomputed_rows import chunk_rows
+from m3g.solvers.sampled.recomputed_rows import chunk_rows, gather_rows
 from m3g.solvers.shared.precision import largest_magnitude
 
 
@@ -70,9 +70,9 @@ class LogKernel(ABC):
         The result is a new tensor (b, s, n_l), which the caller may overwrite.
         """
 
-    @abstractmethod
     def rest(self, l: int, tuples: Tensor) -> Tensor:
-        """Return the terms of L that do not contain view l: (b, s), in float64 if the device supports it."""
+        """Return the terms of L that do not contain view l: (b, s), in float64 if the device supports it; 0 if none."""
+        return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
 
 
 class ResultantKernel(LogKernel):
@@ -198,9 +198,6 @@ class LogResultantKernel(LogKernel):
         squares = squared_sums(resultant(self.views, tuples, without=l), self.views[l])
         return squares.clamp_(min=RESULTANT_FLOOR).log_().div_(self.scaled_epsilon)
 
-    def rest(self, l: int, tuples: Tensor) -> Tensor:
-        return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
-
 
 class MultilinearKernel(LogKernel):
     """Multilinear product: L(t) = (scale / eps) Σ_j Π_l x_l[t_l][j] over the features j.
@@ -230,9 +227,6 @@ class MultilinearKernel(LogKernel):
         for m in others[1:]:
             product *= gather_rows(self.views[m], tuples[..., m])
         return torch.bmm(product.mul_(self.strength), self.views[l].transpose(1, 2))
-
-    def rest(self, l: int, tuples: Tensor) -> Tensor:
-        return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
 
 
 class SumKernel(LogKernel):
@@ -299,14 +293,3 @@ def squared_sums(left: Tensor, right: Tensor) -> Tensor:
     """Return |y_s + x_i|² for y (b, s, d) and x (b, n, d) as a new tensor (b, s, n)."""
     out = torch.baddbmm(right.square().sum(-1).unsqueeze(1), left, right.transpose(1, 2), alpha=2)
     return out.add_(left.square().sum(-1).unsqueeze(2))
-
-
-def gather_rows(table: Tensor, index: Tensor) -> Tensor:
-    """Return the rows of a table (b, n, …) at the indices (b, s, …).
-
-    The result has the shape of `index`, followed by that of a row.
-    """
-    if table.shape[0] == 1:
-        return table[0][index[0]].unsqueeze(0)
-    batch = torch.arange(table.shape[0], device=table.device)
-    return table[batch.reshape(-1, *[1] * (index.ndim - 1)), index]

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from m3g.solvers.sampled.draws import Draws
-from m3g.solvers.sampled.log_kernel import LogKernel, gather_rows
-from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, rows_at_once
+from m3g.solvers.sampled.log_kernel import LogKernel
+from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, gather_rows, rows_at_once
 from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 
 # If the coupling is close to the true matching, nearly all draws at power 1 are true tuples. A power of 0.5 then at

@@ -94,6 +94,17 @@ def can_be_stored(num_bytes: float, device: torch.device) -> bool:
     return num_bytes <= STORED_FRACTION * memory_limit(device)
 
 
+def gather_rows(table: Tensor, index: Tensor) -> Tensor:
+    """Return the rows of a table (b, n, …) at the indices (b, s, …).
+
+    The result has the shape of `index`, followed by that of a row.
+    """
+    if table.shape[0] == 1:
+        return table[0][index[0]].unsqueeze(0)
+    batch = torch.arange(table.shape[0], device=table.device)
+    return table[batch.reshape(-1, *[1] * (index.ndim - 1)), index]
+
+
 def transposed_times(table: Tensor, values: Tensor) -> Tensor:
     """Return Tᵀ V of T (b, s, n) and V (b, s, d), as (Vᵀ T)ᵀ, which is ten times as fast on a CPU for small d."""
     return torch.bmm(values.transpose(1, 2), table).transpose(1, 2)

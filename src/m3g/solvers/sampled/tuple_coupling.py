@@ -13,8 +13,14 @@ from torch import Tensor
 from m3g.costs.multilinear import products_without_each
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.interfaces import SampledCoupling
-from m3g.solvers.sampled.log_kernel import gather_rows, squared_sums
-from m3g.solvers.sampled.recomputed_rows import draw_from_chunk, row_chunks, systematic_draws, transposed_times
+from m3g.solvers.sampled.log_kernel import squared_sums
+from m3g.solvers.sampled.recomputed_rows import (
+    draw_from_chunk,
+    gather_rows,
+    row_chunks,
+    systematic_draws,
+    transposed_times,
+)
 
 if TYPE_CHECKING:
     from m3g.solvers.sampled.tuple_kernel import TupleList

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from m3g.solvers.sampled.interfaces import SampledKernel
-from m3g.solvers.sampled.log_kernel import LogKernel, gather_rows
-from m3g.solvers.sampled.recomputed_rows import Rows, rows_at_once
+from m3g.solvers.sampled.log_kernel import LogKernel
+from m3g.solvers.sampled.recomputed_rows import Rows, gather_rows, rows_at_once
 from m3g.solvers.sampled.tuple_coupling import TupleCoupling
 
 # With fewer samples per point, some points may be in no tuple except those of matched rows, and results are untrusted.
