@@ -73,8 +73,8 @@ def test_pipelines_and_searches_run_in_several_processes(views):
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
-        ({}, lambda v: v[:1], "X must be k >= 2 arrays to fit"),
-        ({}, lambda v: [None, *v[1:]], "X must be k >= 2 arrays to fit"),
+        ({}, lambda v: v[:1], "X must have k >= 2 views and no None when fitting"),
+        ({}, lambda v: [None, *v[1:]], "X must have k >= 2 views and no None when fitting"),
         ({}, lambda v: v[0], "X must be a list or a dict of k arrays"),
         ({}, lambda v: [None, None], "X must have at least one view"),
         ({}, lambda v: [v[0][:5], v[1]], "X must have the same number of rows in every view"),

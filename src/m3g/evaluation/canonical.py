@@ -68,8 +68,9 @@ def canonical(
         ridge: in units of the mean variance of a view along its principal directions.
         mask: bool (k, n); the covariance of two views is over the rows that have both.
         bases: the principal directions to which each view is reduced; None keeps all.
-        within: whether C includes the covariances within a view. Without them the eigenvalue divided by k - 1 is the
-            mean correlation over pairs of views, and a large ridge does not favour directions of large variance.
+        within: whether C includes the covariances within a view. Without them and without a ridge, the eigenvalue
+            divided by k - 1 is the mean correlation over pairs of views. With them, a large ridge favours directions of
+            large variance even if these are uncorrelated between views.
 
     Example:
         >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -111,7 +112,7 @@ class CanonicalViews:
         views: k tensors (n, d_l) of training rows.
         mask: bool (k, n), True where a row has a view; the maps are fitted on complete rows.
         size: number of features of the common space; None means that of the view with the fewest features.
-        ridge: in units of the mean variance of a view's features.
+        ridge: in units of the mean variance of a view along its principal directions.
 
     Example:
         >>> random = torch.Generator().manual_seed(0)

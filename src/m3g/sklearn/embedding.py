@@ -35,7 +35,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         loss: a name of `m3g.losses.available()` that requires no teacher.
         loss_options: its options, such as `{"temperature": 0.2}`.
         width, depth: width and depth of the perceptrons, one per view.
-        epochs: maximum number of passes over the rows; None for 20, or more if about 600 steps require more.
+        epochs: maximum number of passes over the rows; None means 20, or more if 20 passes have fewer than 600 steps.
         batch_size: number of rows per batch.
         learning_rate: peak learning rate of AdamW.
         validation_fraction: fraction of the rows held out for early stopping. If it is 0 or amounts to fewer than ten
@@ -47,15 +47,17 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     The defaults are those of `m3g train`: an encoder is a linear map plus a perceptron, and starts at linear CCA of the
     views. The network with the best retrieval on the held-out rows is kept. Its weights are averaged with those of
-    linear CCA, as close to linear CCA as possible without significantly worse retrieval on these rows. If a solve with
-    all views would be slow, the losses `m3g` and `kl` compare random subsets of the views.
+    linear CCA. The weight of linear CCA is the largest, up to 0.9, for which retrieval on these rows is within one
+    standard error of the best. If a solve with all views would be slow, the losses `m3g` and `kl` compare random
+    subsets of the views.
 
     Attributes:
         net_: the trained network.
         n_views_, n_features_: k, and the number of features of each view.
         view_names_, feature_names_: the names of the views and of their columns, None if there are none.
         loss_curve_: the mean loss of every epoch.
-        best_epoch_: the epoch with the best retrieval of held-out rows, 0 for linear CCA; the last without such rows.
+        best_epoch_: the epoch with the best retrieval of held-out rows, 0 for linear CCA; the last epoch if no rows
+            are held out.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -196,7 +198,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         arrays = [array for array in views.arrays if array is not None]
         if len(arrays) < max(2, len(views.arrays)):
             raise ValueError(
-                f"X must be k >= 2 arrays to fit, none of them None, got {len(arrays)} of {len(views.arrays)}."
+                "X must have k >= 2 views and no None when fitting, "
+                f"got {len(arrays)} arrays for {len(views.arrays)} views."
             )
         if any(np.isnan(array).all() for array in arrays):
             raise ValueError("X must have at least one row of every view, got a view that is NaN throughout.")

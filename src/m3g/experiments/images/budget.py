@@ -1,11 +1,11 @@
-"""More augmentations of fewer images at a fixed number of augmented images per step (the axis of Poly-View).
+"""More augmentations of fewer images at a fixed number of augmented images per step (as in Poly-View).
 
 `m3g reproduce budget --data SETS`: 184 runs per data set, about half an hour on one core.
 
-A step has k n = 96 augmented images: 48 images in two augmentations, up to 8 images in twelve. All methods are trained
-without a teacher on the data and network of `imagenet`, and on the emoji of one vendor with their nine categories as
-classes. M3G compares all k views at once, with the sampled solver for k = 8 and 12. For every k and method one of five
-temperatures is chosen on the validation images of a split that no table contains.
+A step has k n = 96 augmented images, from two augmentations of 48 images to twelve augmentations of 8 images. All
+methods train the network of `imagenet` without a teacher, on its data and on the emoji of one vendor, with nine
+categories as classes. M3G compares all k views at once, with the sampled solver for k = 8 and 12. For every k and
+method one of five temperatures is chosen on the validation images of a split that is not used for the test accuracy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ARMS: dict[str, Settings] = {"m3g": {}, "polyview": {}, "infonce-ave": BOTH_WAYS
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
-    """Yield for every number of views the grids of all methods, then their runs."""
+    """Yield the runs of the grid and then the test runs, for every data set, number of views and method."""
 
     def run(data: str, k: int, method: str, seed: int) -> RunSpec:
         change = merged(merged(ALONE, ARMS[method]), {"data_options": {"batch_size": BUDGET // k}})
@@ -80,7 +80,7 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def _chosen_by_views(results: list[Result]) -> str:
-    """Return the temperature of every method and number of views with the best accuracy on validation images."""
+    """Return a table of the temperatures with the best validation accuracy, by method and number of views."""
     best: dict[tuple[str, int], Result] = {}
     for row in results:
         key = row["labels"]["arm"], row["labels"]["k"]

@@ -1,11 +1,12 @@
-"""Grids of `m3g reproduce views`: four settings per loss, in its best form.
+"""Grids of `m3g reproduce views`: four settings per loss, with the options that suit it best.
 
 An arm is a loss, possibly under another name with separate options. `m3g` compares at most four random views at a time
 and tunes epsilon; `m3g-all` compares all views at once and tunes the temperature over the grid of InfoNCE. The scores
 compare views by cosines and by moved probes, so some losses require one of two remedies:
 
-- `BIAS`: `gram`, `pmrl` and `symile` are invariant to signs of points, or of single features of two views, and from
-  random networks align the views only up to signs. All points start in one half-space instead.
+- `BIAS`: `gram` and `pmrl` do not change if points change sign, and `symile` does not change if a feature changes sign
+  in two views. From random weights, they align the views only up to signs. A bias in the last layer prevents this: all
+  points start in one half-space.
 - `READOUT`: `mcca` is invariant to linear maps of a view, so linear CCA of the embeddings of the training rows is
   applied after training (`m3g.evaluation.CanonicalViews`), as in deep CCA; for `gram` and `symile` the grid includes
   settings with and without it.

@@ -15,7 +15,7 @@ from m3g.evaluation import Embedded, Probe, clustering, knn_accuracy, polymatchi
 from m3g.evaluation.embedded import off_diagonal_mean
 from m3g.evaluation.retrieval import recall_at_1, recall_from_others
 
-# Scores by name; `absent` has one per fraction of missing entries, `subsets` one per number of views.
+# Scores by name; `absent` has a dict of scores per fraction of missing entries, `subsets` a score per number of views.
 Scores: TypeAlias = "dict[str, float | Scores]"
 SHOTS = (1, 5, 10)  # labels per class
 DRAWS = 5  # random choices of the labelled rows
@@ -67,7 +67,7 @@ def _labelled(name: str, train: Tensor, labels: Tensor, test: Tensor, truth: Ten
 
 
 def _nonzero(x: Tensor) -> Tensor:
-    """Return nonzero rows, so that each has a direction."""
+    """Shift all rows slightly, so that a zero row also has a direction."""
     return x + 1e-12
 
 
@@ -104,7 +104,7 @@ def recall(points: Embedded, *, by_class: bool) -> float:
 def recall_from_rest(points: Embedded, *, by_class: bool, shown: Tensor | None = None) -> float:
     """Return R@1 in a view from the mean of all others, averaged over views.
 
-    `shown`, bool (k, n), selects the entries of the means, by default all; an object without any is not retrieved.
+    `shown`, bool (k, n), selects the entries of the means, by default all; an object without any counts as a miss.
     """
     present, recalls = points.present, []
     shown = present if shown is None else shown
@@ -116,7 +116,10 @@ def recall_from_rest(points: Embedded, *, by_class: bool, shown: Tensor | None =
 
 
 def polymatching(points: Embedded, *, seed: int) -> float:
-    """Return the fraction of objects matched correctly in all of at most four views by the best polymatching of 16."""
+    """Return the fraction of objects that the best polymatching matches correctly in all of its views.
+
+    At most the first four views and 128 objects are used, in batches of 16.
+    """
     present = points.present[:MATCHED_VIEWS].all(0)
     views = torch.stack(list(points.views[:MATCHED_VIEWS]))[:, present][:, :MATCHED_POINTS]
     return polymatching_accuracy(views, seed=seed) if views.shape[1] >= 2 else float("nan")

@@ -28,7 +28,7 @@ class Subsets(NamedTuple):
     number: int
 
     def draw(self, k: int) -> list[list[int]]:
-        """Return `number` random subsets of k views, drawn with torch's generator; all if `number` is their count."""
+        """Return `number` random subsets of `size` out of k views, drawn with torch's generator."""
         subsets = [list(subset) for subset in itertools.combinations(range(k), self.size)]
         if self.number == len(subsets):
             return subsets
@@ -100,7 +100,8 @@ def sample_if_quicker(loss: losses.ViewLoss, *, k: int, n: int) -> None:
 def _can_be_sampled(loss: losses.ViewLoss) -> bool:
     """Return whether "auto" may use the sampled solver for all views of the loss.
 
-    Only for the circular variance: lists of tuples, which other costs require, take several times as long.
+    Only for the circular variance: for other costs, the sampled solver uses lists of tuples and takes several times
+    as long.
     """
     if type(loss) is not losses.M3GLoss or loss.solver != Auto():
         return False
