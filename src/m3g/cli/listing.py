@@ -16,8 +16,10 @@ DESCRIPTION = {
     "data": "List the data sets that m3g train --data accepts; with a name, its options.",
     "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept; with a name, its options.",
 }
-# Options shared by many losses.
+# Options shared by many losses; used if the class does not describe them.
 SHARED = {
+    "solver": "auto, factored, dense, sampled, sinkhorn or linear-program, or a mapping with the settings of one.",
+    "tol": "error of the marginals at which the solver stops.",
     "temperature": "divisor of the similarities.",
     "learn_temperature": "train the temperature with the network.",
 }
