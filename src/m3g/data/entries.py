@@ -23,7 +23,7 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
         mask: bool (k, n), true where an entry is present; None if no entry is missing.
         draws: (k, n), a random number in [0, 1) for each entry.
         fraction: the probability that an entry is dropped, unless `keep` retains it.
-        keep: number of views that every row keeps: those with its largest draws, or all if the row has fewer.
+        keep: number of entries that every row keeps, those with the largest draws; a row with fewer entries keeps all.
         exact: drop exactly `round(fraction * entries)` entries, or as many as `keep` allows, instead of drawing each
             entry independently.
 

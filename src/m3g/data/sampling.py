@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Draw(NamedTuple):
-    """A training row to load; the epoch, and the position in the order of the epoch, seed the augmentations."""
+    """A training row to load. Its epoch, and its position in the order of that epoch, seed the augmentations."""
 
     epoch: int
     position: int
@@ -72,8 +72,10 @@ class EpochSampler(DistributedSampler[Draw]):
         self.num_rows = num_rows
         self.step_rows = batch_size * world
         if self.step_rows > num_rows:
-            rows = "the number of training rows" if world == 1 else f"{num_rows} training rows over {world} processes"
-            raise ValueError(f"batch_size must be at most {num_rows // world}, {rows}, got {batch_size}.")
+            per = "" if world == 1 else f" per process ({num_rows} rows, {world} processes)"
+            raise ValueError(
+                f"batch_size must be at most {num_rows // world}, the number of training rows{per}, got {batch_size}."
+            )
         self.num_steps = num_rows // self.step_rows
         self.num_samples = self.num_steps * batch_size
         self.total_size = self.num_steps * self.step_rows

@@ -29,7 +29,7 @@ def test_images_in_memory_have_splits_and_domains(domains):
     assert len(batch["views"]) == 1
     with pytest.raises(ValueError, match="held_out must be some of a, b, c, got d"):
         DomainArrays(domains, held_out="d")
-    with pytest.raises(ValueError, match="domains must include at least 2 not held out"):
+    with pytest.raises(ValueError, match="domains must include at least 2 that are not held out"):
         DomainArrays(domains, held_out=["a", "b"])
     with pytest.raises(ValueError, match="path must be an"):
         DomainArrays(domains.with_name("none.npz"))

@@ -74,7 +74,7 @@ def test_errors_of_invalid_domains_are_one_sentence(domain_folders):
         ({"root": domain_folders / "none"}, "folder that exists"),
         ({"root": domain_folders, "domains": ["real", "photo"]}, "domains must be some of clipart, real, sketch"),
         ({"root": domain_folders, "held_out": ["photo"]}, "held_out must be some of"),
-        ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 not held out"),
+        ({"root": domain_folders, "held_out": ["real", "sketch"]}, "at least 2 that are not held out"),
         ({"root": domain_folders, "points_per_epoch": 0}, "points_per_epoch must be a whole number of at least 1"),
     ]
     for options, words in cases:

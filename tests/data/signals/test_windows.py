@@ -95,7 +95,7 @@ def test_errors_of_invalid_signals_are_one_sentence(recordings, tmp_path):
         Signals(write(signals=hole))
     with pytest.raises(ValueError, match="'label' must have one entry per recording"):
         Signals(write(signals=good, label=np.zeros(3)))
-    with pytest.raises(ValueError, match="without pickled objects"):
+    with pytest.raises(ValueError, match="without pickle"):
         Signals(write(signals=good, subject=np.array([None] * 4, dtype=object)))
     with pytest.raises(ValueError, match="leave at least one group to train on"):
         Signals(write(signals=good))

@@ -77,7 +77,7 @@ def domainnet(tmp_path):
 
 def test_classes_missing_in_a_domain_are_skipped_with_a_note(domainnet, caplog):
     data = Domains(domainnet, size=8, batch_size=3, val=0.2)
-    assert "1 classes are missing from at least one domain in train" in caplog.text
+    assert "1 classes are missing from at least one domain in split train" in caplog.text
     drawn = {int(data.labels[i]) for draw_ in data.sampler() for i in draw_.row}
     assert drawn == {0, 1, 2}
     assert data.arrays("test")[2].unique().tolist() == [0, 1, 2]

@@ -21,7 +21,7 @@ def test_columns_that_are_not_features_are_skipped_with_a_note(tmp_path):
     assert data.inputs[1]["columns"] == ["price", "when", "age", "unit", "one", "farm_id"]
     for what in (
         "'Unnamed: 0' counts the rows and is not used",
-        "'sample_id' identifies the rows and is not used (--view.sample_id.kind keeps it)",
+        "'sample_id' identifies the rows and is not used (set --view.sample_id.kind to keep it)",
         "'uuid' identifies the rows",
         "'number' counts the rows",
         "'us' has dates with an ambiguous order of day and month",

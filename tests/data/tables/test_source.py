@@ -30,7 +30,7 @@ WRONG = {
     "an unknown view": (lambda c: c, ["--view.phto.size", "9"], "view must name views of the data .*got 'phto'"),
     "an unknown column of a view": (lambda c: c, ["--view.x.columns", "[age, size]"], "view.x.columns .* got 'size'"),
     "an unknown kind": (lambda c: c, ["--view.photo.kind", "film"], "view.photo.kind must be one of .*got 'film'"),
-    "an option of another kind": (lambda c: c, ["--view.photo.rate", "8000"], "options of its kind image .*got rate"),
+    "an option of another kind": (lambda c: c, ["--view.photo.rate", "8000"], "options of the kind image .*got rate"),
     "equal rows": (lambda c: [*c, c[3]], [], "rows must be different objects, got row 30 equal to row 3"),
     "empty text": (lambda c: _with(c, 5, caption="  "), [], "'caption' must be text, got only white space in row 5"),
     "a vector of another length": (lambda c: _with(c, 6, vector=[1, 2]), [], "lists of 4 numbers, got 2 in row 6"),

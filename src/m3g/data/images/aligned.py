@@ -1,4 +1,4 @@
-"""Base class of data modules with images of the same classes in several domains: a point is one class."""
+"""Base class of data modules with images of the same classes in several domains; views are domains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from m3g.data.splits import SPLITS, Split
 class AlignedDomains(ViewsData):
     """Base class of data modules whose views are the seen domains.
 
-    A batch has n different random classes with one random image per domain.
+    A point is a tuple of images of one class, one per domain. A batch has n points of different random classes.
 
     Attributes:
         held_out: domains used only for testing.
@@ -40,7 +40,7 @@ class AlignedDomains(ViewsData):
                 raise ValueError(f"{option} must be some of {', '.join(known)}, got {got}.")
         self.view_names = [name for name in names if name not in self.held_out]
         if self.k < 2:
-            raise ValueError(f"domains must include at least 2 not held out, got {self.k}: {self.view_names}.")
+            raise ValueError(f"domains must include at least 2 that are not held out, got {self.k}: {self.view_names}.")
 
     def _set_epoch(self, points_per_epoch: int | None) -> None:
         """Set the points per epoch, by default the number of training images divided by the number of seen domains."""

@@ -66,8 +66,8 @@ class AugmentedRows(TensorRows):
 class ImageArrays(ViewsData):
     """Small images from one `.npz` file, in memory; the views of an image are k random augmentations.
 
-    The file contains `images` (n, height, width, channels), uint8, and optionally `label`, n classes. For image files,
-    larger images, and the paper's augmentations use `ImageFolders`.
+    The file contains `images` (n, height, width, channels), uint8, and optionally `label` (n,), the class of each
+    image. For image files, larger images, and the paper's augmentations use `ImageFolders`.
 
     Args:
         path: the file.
@@ -118,5 +118,5 @@ def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
     if images is None or images.dtype != np.uint8 or images.ndim != 4:
         raise ValueError(f"path must contain 'images' of shape (n, h, w, c), uint8, got {', '.join(arrays)}.")
     if labels is not None and labels.shape != images.shape[:1]:
-        raise ValueError(f"label must have {len(images)} classes, one per image, got shape {labels.shape}.")
+        raise ValueError(f"label must have {len(images)} entries, one per image, got shape {labels.shape}.")
     return as_signed(images), labels

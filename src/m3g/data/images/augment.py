@@ -70,7 +70,7 @@ class Augmentation(nn.Module):
 
 
 def random_box(width: int, height: int, random: np.random.Generator) -> tuple[float, float, float, float]:
-    """Return the left, upper, right and lower edge of a random crop of an image, like torchvision's RandomResizedCrop.
+    """Return the left, upper, right and lower edges of a random crop, as in torchvision's RandomResizedCrop.
 
     Its area is 8 to 100 % of the image and its aspect ratio is 3/4 to 4/3. If none of ten draws fits into the image,
     the crop is the largest centred one with an allowed aspect ratio.

@@ -50,7 +50,7 @@ class AlignedRows(Dataset[Batch]):
 
 
 def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
-    """Shift each image (n, c, h, w) by up to `most` pixels in both directions, repeating its border."""
+    """Shift each image (n, c, h, w) by up to `most` pixels along both axes, repeating its border."""
     n, _, height, width = images.shape
     padded = pad(images, (most, most, most, most), mode="replicate")
     down, right = (torch.from_numpy(random.integers(0, 2 * most + 1, n)) for _ in range(2))
@@ -61,11 +61,11 @@ def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
 
 
 class DomainArrays(AlignedDomains):
-    """Small images of the same classes in several domains, from one `.npz` file; a point is one class in every domain.
+    """Small images of the same classes in several domains, from one `.npz` file; views are domains.
 
     For each domain, the file contains an array `<domain>` of uint8 images (n, height, width) or (n, height, width,
-    channels), and an array `<domain>_label` of n classes. Splits, batches and probes are those of `Domains`; images
-    stay in memory, and the only augmentation is a random shift.
+    channels), and an array `<domain>_label` (n,) with the class of each image. Points, splits, batches and probes are
+    those of `Domains`; images stay in memory, and the only augmentation is a random shift.
 
     Args:
         path: the file.
@@ -141,7 +141,7 @@ def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
             )
         if labels is None or labels.shape != array.shape[:1]:
             raise ValueError(
-                f"{name}_label must have {len(array)} classes, one per image of {name!r}, "
+                f"{name}_label must have {len(array)} entries, one per image of {name!r}, "
                 f"got {'none' if labels is None else f'shape {labels.shape}'}."
             )
         domains[name] = (as_signed(array if array.ndim == 4 else array[..., None]), labels)

@@ -1,4 +1,4 @@
-"""Images of the same classes in several domains (DomainNet, PACS): a point is one class, a view is one domain."""
+"""Images of the same classes in several domains (DomainNet, PACS); views are domains."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Domains(AlignedDomains, ImageData):
-    """Images of the same classes in several domains; a point is one class with an image of every domain.
+    """Images of the same classes in several domains; a point is a tuple of images of one class, one per domain.
 
     Two layouts are supported. Images in `root/<domain>/<class>/*.jpg` are split by the seed within every class.
     DomainNet's list files `root/<domain>_train.txt` and `root/<domain>_test.txt` have lines of `path label` with paths
@@ -113,7 +113,7 @@ class Domains(AlignedDomains, ImageData):
         shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)
         if missing:
-            log.warning("%d classes are missing from at least one domain in %s and are skipped.", missing, split)
+            log.warning("%d classes are missing from at least one domain in split %s and are skipped.", missing, split)
         return aligned_points(domains)
 
 

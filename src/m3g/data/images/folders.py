@@ -68,8 +68,8 @@ class ImageRows(Dataset[Batch]):
         files: all files.
         points: the k file indices of each row; a `Draw` may contain file indices instead of a row number.
         labels: class of each file, or None.
-        size: side of the views in pixels. With a seed, random crops of this size are read, otherwise squares whose side
-            is 256/224 of it, from which the transform takes the centre.
+        size: side of the views in pixels. Views with augmentation are read as random crops of this size; views without
+            augmentation as squares of 256/224 times this size, of which the transform crops the centre.
         transform: applied by the dataset, in the worker process; if None, the data module applies it.
         seed: seed of the augmentations; None for views without augmentation.
     """
@@ -253,7 +253,7 @@ def find_images(
             if (classes is None) != (more_classes is None):
                 raise ValueError(
                     "root must have class folders in all of train, val and test or in none, "
-                    f"got {split!r} unlike train."
+                    f"but {split!r} and 'train' differ."
                 )
             unknown = sorted(set(more_classes or ()) - set(classes or ()))
             if unknown:

@@ -116,7 +116,9 @@ def _read(
             arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
             present = ", ".join(stored.files)
     except (ValueError, OSError) as error:
-        raise ValueError(f"paths must be .npz files without pickled objects, got {str(file)!r} ({error}).") from error
+        raise ValueError(
+            f"paths must be .npz files that can be read without pickle, got {str(file)!r} ({error})."
+        ) from error
     if signals not in arrays:
         raise ValueError(f"signals must be the name of an array in {str(file)!r} ({present}), got {signals!r}.")
     data = arrays[signals]

@@ -25,7 +25,9 @@ def read_names(file: Path) -> tuple[str, list[str]]:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    r"""Return the separator that splits the first line into the most entries and the other lines into equally many.
+    r"""Return the separator that splits all lines into the same number of entries.
+
+    If several or none do, return the one with the most entries in the first line.
 
     Example:
         >>> find_separator(["size;note\n", "1,5;a, b\n"]), find_separator(["a\tb\n"]), find_separator(["a,b\n"])

@@ -29,7 +29,7 @@ SPARSE = {"indices", "indptr", "format", "shape", "data"}  # arrays of scipy.spa
 def read_array(
     path: str | Path, *, name: str = "paths", text: bool = False, notes: list[str] | None = None
 ) -> np.ndarray:
-    """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, `.json`, or `.csv`, `.tsv` or `.xlsx` file.
+    """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, `.json`, `.csv`, `.tsv` or `.xlsx` file.
 
     The last three have the column names in their first line. `file.npz:key` and `file.mat:X{2}` select one of several
     arrays; a sparse matrix saved by scipy is converted to dense.
@@ -163,7 +163,7 @@ def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
         if reason is None:
             kept.append(column)
         else:
-            notes.append(f"column {column!r} of {given!r} {reason} and is not used (an .npy file keeps it)")
+            notes.append(f"column {column!r} of {given!r} {reason} and is not used (use an .npy file to keep it)")
     constant = [str(column) for column in kept if len(table) > 1 and table[column].nunique(dropna=False) == 1]
     if len(constant) == 1:
         notes.append(f"column {constant[0]!r} of {given!r} is constant and carries no information")
@@ -215,7 +215,7 @@ def _check_header(table: DataFrame, file: Path, name: str) -> None:
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
         # pandas uses the first entries as an index if lines have more entries than there are names
         raise ValueError(
-            f"{name} must be .csv files with one name per column, got lines of more entries than the {len(columns)} "
+            f"{name} must be .csv files with one name per column, got lines with more entries than the {len(columns)} "
             f"names in {str(file)!r}: use commas between entries and decimal points."
         )
     numbered = columns == [str(c) for c in range(len(columns))]

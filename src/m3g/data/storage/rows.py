@@ -80,7 +80,7 @@ class Collector:
         self._pieces.append(piece)
         self._bytes += piece.nbytes
         if piece.dtype != object and self._bytes > self._most:
-            self._file = tempfile.TemporaryFile(prefix="m3g-")  # noqa: SIM115 - it stays open as long as the rows
+            self._file = tempfile.TemporaryFile(prefix="m3g-")  # noqa: SIM115 - it stays open as long as the rows exist
             pieces, self._pieces = self._pieces, [piece[:0]]
             for part in pieces:
                 self._file.write(np.ascontiguousarray(part).data)

@@ -74,7 +74,7 @@ def from_cells(
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
-    """Preprocess images with integer values from 0 to 255, channels first or last, like the images of a table."""
+    """Preprocess uint8 images, with channels first or last, like the images of a table."""
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
         images = images.movedim(-1, 1)
     if images.ndim != 4 or images.shape[1] != 3:

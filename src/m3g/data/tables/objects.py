@@ -39,9 +39,10 @@ class Objects(ViewsData):
             view has another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes
             or tokens, `components` of TF-IDF, `encoder` and `processor` as below.
         processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
-            set by the encoder transformers.
+            `m3g train` sets it for the encoder `transformers`.
         encoder: the encoder of views that `view` does not name. With `tfidf`, text is read as TF-IDF; with another
-            encoder, as bytes; with None, as TF-IDF in tables of fewer than 20 000 rows, and as bytes otherwise.
+            encoder, as bytes, or as tokens if there is a `processor`; with None, as TF-IDF in tables of fewer than
+            20 000 rows, and as bytes otherwise.
         batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
         val, test: fractions of the rows held out; the rest is for training.
         split_seed: seed of the split.

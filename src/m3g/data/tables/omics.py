@@ -110,7 +110,7 @@ def _open(file: Path, *, backed: str | None = None) -> AnnData | MuData:
 
 
 def _obs_as_stored(file: Path) -> contextlib.AbstractContextManager[object]:
-    """Prevent mudata 0.3 from copying columns of the modalities into `obs`, which also warns."""
+    """Prevent mudata 0.3 from copying columns of the modalities into `obs`, which would also emit a warning."""
     if file.suffix == ".h5mu":
         return _checks.extra("mudata", "omics").set_options(pull_on_update=False)
     return contextlib.nullcontext()

@@ -92,7 +92,7 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
     for column in columns:
         reason = guesses[column].exclusion(source.num_rows) if column in guesses else None
         if reason is not None:
-            keep = f" (--view.{column}.kind keeps it)" if column.isidentifier() else ""
+            keep = f" (set --view.{column}.kind to keep it)" if column.isidentifier() else ""
             source.notes.append(f"column {column!r} {reason} and is not used{keep}")
             continue
         kind = known[column] or guesses[column].kind()
@@ -145,7 +145,7 @@ def _reader(kind: str, name: str, columns: Sequence[str], options: Options) -> R
     unknown = sorted(set(options) - set(reader.options) - COMMON_OPTIONS)
     if unknown:
         known = ", ".join(option for option in reader.options if option != "columns") or "none"
-        raise ValueError(f"view.{name} must have options of its kind {kind} ({known}), got {unknown[0]}.")
+        raise ValueError(f"view.{name} must have only options of the kind {kind} ({known}), got {unknown[0]}.")
     if kind != "table" and len(columns) > 1:
         raise ValueError(f"view.{name}.columns must be one column for the kind {kind}, got {len(columns)}.")
     kept = {option: value for option, value in options.items() if option not in ("kind", "encoder")}

@@ -172,7 +172,7 @@ def _parquet(file: Path) -> Source:
 
 
 def _arrow(file: Path) -> Source:
-    """Map an Arrow file into memory, in the stream format, which `datasets` writes, or in the file format."""
+    """Map an Arrow file into memory; its format is the stream format, which `datasets` writes, or the file format."""
     arrow = _checks.extra("pyarrow", "train")
 
     def stored() -> Iterator[pa.RecordBatch]:
