@@ -1,9 +1,9 @@
 """Order of the training data: a function of (seed, epoch), independent of the number of processes.
 
 One global order of the rows is drawn per epoch. Each step uses the next `world * batch_size` rows, where `world` is the
-number of processes. Of these, process r uses the rows at positions r, r + world, r + 2 world, … Two processes with
-batches of b therefore use the same rows as one process with a batch of 2b. An incomplete step at the end of an epoch is
-dropped.
+number of processes. Of these, process r uses the rows at positions r, r + world, r + 2 world and so on. Two processes
+with batches of b therefore use the same rows as one process with a batch of 2b. An incomplete step at the end of an
+epoch is dropped.
 """
 
 from __future__ import annotations

@@ -4,13 +4,16 @@ A resumed run ends, on a CPU with the same number of threads, with bitwise the s
 
 - Weights, teacher, parameters of the loss and moments of Adam are in the checkpoint, and so are Lightning's counts of
   epochs, batches and optimiser steps.
-- Everything else is a function of these counts and the seed of the run, and has no state that could be lost: the order
-  of the data (`data.sampling`, a function of seed and epoch; finished batches are skipped), augmentations
-  (`data.images`, of seed, epoch and position in the epoch), learning rate, weight decay and momentum of the teacher
-  (`training.loop.optim`, of the step), and the views that a step compares or embeds with the teacher
-  (`MultiViewModule._random`, of seed and batch). For dropout and other draws from global generators, all generators are
-  seeded before every batch (`seed_everything`, from seed, batch and process). Creating a data loader or evaluating must
-  not change them, so loaders have separate generators.
+- Everything else is a function of these counts and the seed of the run, and has no state that could be lost:
+
+  - the order of the data depends on seed and epoch (`data.sampling`); finished batches are skipped;
+  - augmentations depend on seed, epoch and position in the epoch (`data.images`);
+  - learning rate, weight decay and momentum of the teacher depend on the step (`training.loop.optim`);
+  - the views that a step compares or embeds with the teacher depend on seed and batch (`MultiViewModule._random`);
+  - dropout and other draws from global generators depend on seed, batch and process, with which all generators are
+    seeded before every batch (`seed_everything`). Creating a data loader or evaluating must not change the generators,
+    so loaders have separate ones.
+
 - A checkpoint is only written between two optimiser steps, when no gradient is partially accumulated, and after the
   step's row of metrics.csv; resuming drops the rows of later steps.
 - Settings, number of rows and network shapes are compared with those in the checkpoint before anything is changed.

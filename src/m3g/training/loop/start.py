@@ -38,8 +38,8 @@ def fitted_views(net: MultiViewNet) -> list[int]:
 def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
     """Return the number of training rows on which linear CCA of some views is fitted.
 
-    To bound the memory, these are at most 10 000 rows (2000 if other views are read with them) and 12 million numbers
-    (4 million if the training rows exceed 128 MiB and are therefore kept in files).
+    To bound the memory, there are at most 10 000 rows, or 2000 if other views are read with them. The rows have at most
+    12 million numbers, or 4 million if the training rows exceed 128 MiB and therefore stay in files.
     """
     columns = sum(math.prod(data.view_shapes[l]) for l in views)
     in_files = 4 * columns * data.num_rows("train") > IN_MEMORY

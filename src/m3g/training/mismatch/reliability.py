@@ -17,8 +17,8 @@ where p_l is the estimated fraction of mismatches in view l.
 A network first learns what many rows have in common and later memorises single rows, including mismatched ones. Pairs
 that are part of the loss are therefore evaluated at their first visits only, counted from the step at which rows are
 distinguishable. Excluded pairs are evaluated at every visit and may be included again. A mismatch in the loss costs
-much more than the temporary exclusion of a correct entry, so an entry is excluded until its log(r / (1 - r)) reaches 5
-or, if many entries are wrong and few reach 5, exceeds its initial value by 2.
+much more than the temporary exclusion of a correct entry, so an entry is excluded until its log(r / (1 - r)) reaches 5.
+If mismatches are frequent and the initial value is below 3, it is sufficient to exceed the initial value by 2.
 """
 
 from __future__ import annotations
