@@ -66,7 +66,7 @@ def few_shot_probe(
 
     The protocol is modelled on that of the paper, which follows Brüsch et al. (2023): `shots` rows per class for
     training and as many for early stopping by their loss; AdamW with learning rate 1e-3; evaluation on all test rows.
-    Features are standardised with the rows used for training. Scores are averaged over `draws` draws of these rows.
+    Features are standardised with the statistics of the drawn training rows. Scores are averaged over `draws` draws.
 
     Args:
         train, test: features of the channels (k, n, width), of equal width.

@@ -44,8 +44,8 @@ def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2
     r"""Return how evenly the points of a view cover the sphere, averaged over views: 0 is collapse.
 
     The value is :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020).
-    For uniformly distributed points in many dimensions it is about -4. Of a view with more points than `limit`, only
-    that number of evenly spaced rows is used.
+    For uniformly distributed points in many dimensions it is about -4. For a view with more than `limit` points,
+    only `limit` evenly spaced points are used.
 
     Example:
         >>> uniformity(torch.ones(2, 5, 3))

@@ -15,7 +15,7 @@ from torch import Tensor
 from m3g import _checks
 
 SAMPLED, ROUNDS = 64, 10  # points per cell used by k-means, and its iterations
-PROBED = 0.1  # fraction of the cells, those nearest to a query, that is searched
+PROBED = 0.1  # fraction of the cells that are searched: those nearest to the query
 
 
 def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:

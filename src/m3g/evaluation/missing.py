@@ -1,8 +1,8 @@
 """Scores with missing views: for every subset of the views, and for an increasing fraction of missing entries.
 
-The probe is trained once, on complete training rows, and tested on rows reduced to some of the views, which is the
-situation of a user with complete training data. Retrieval searches for the object in a view that is not shown, with the
-mean of the shown views as query, averaged over the views that are not shown.
+The probe is trained once, on all present views of the training rows, and tested on rows reduced to some of the views.
+Retrieval searches for the object in a view that is not shown, with a query from the shown views, by default their mean.
+Its recall is averaged over the views that are not shown.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 
 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
-    """Compare two arms on common rows by the bootstrap: the 95 % interval is that of means of resampled differences.
+    """Compare two arms on common rows by the bootstrap: the 95 % interval is that of the resampled mean difference.
 
     `half_width` is the larger distance from the mean to a bound, so that the symmetric interval is never too narrow.
 

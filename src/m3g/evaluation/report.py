@@ -23,7 +23,7 @@ METRICS = {
     "linear_views": "linear probe on one view's embedding, accuracy, mean over views",
     "linear_transfer": "linear probe trained on one view and tested on another, accuracy, mean over pairs",
     "linear_concat": "linear probe on the concatenated features of all views, accuracy",
-    "linear_held_out": "linear probe on the features of all domains' images, tested on the held-out domains, accuracy",
+    "linear_held_out": "linear probe trained on features of the seen domains, tested on the held-out domains, accuracy",
     "paper_probe": "as linear_mean, with the paper's protocol (SGD, learning rate sweep)",
     **{
         f"few_shot_{s}": f"probe on the views' features from {s} labels per class, balanced accuracy, mean of 5 draws"
@@ -36,8 +36,8 @@ METRICS = {
     "recall_at_5": "true partner among the first 5",
     "recall_at_10": "true partner among the first 10",
     "median_rank": "rank of the true partner, median over points, mean over pairs (1 is best)",
-    "polymatching": "fraction of points that the best polymatching of a batch matches correctly in all views",
-    "alignment": "squared distance between two views of a point (0 is best, 2 is chance)",
+    "polymatching": "fraction of objects that the best polymatching of a batch matches correctly in all views",
+    "alignment": "squared distance between two views of an object (0 is best, 2 is chance)",
     "uniformity": "spread on the sphere (-4 is spread out, 0 is collapse)",
     "effective_rank": "effective number of dimensions of the embedding (1 is collapse)",
 }
@@ -84,8 +84,8 @@ def evaluate(
     Args:
         train, test: probes are trained on `train` and tested on `test`; all other scores use `test` only.
         paper_probe: add `paper_probe`, see `linear_probe`.
-        few_shot: add the paper's probes with 10, 50, 100 and 1000 labels per class, if every class has twice as many
-            training rows.
+        few_shot: add few-shot probes with 10, 50, 100 and 1000 labels per class, each only if every class has twice as
+            many training rows.
         transfer: add probes trained on one view and tested on each view (`linear_views` and `linear_transfer`).
         polymatching: add `polymatching_accuracy`, with batches of `matching_batch` objects and epsilon
             `matching_epsilon`; omitted if fewer than two objects have all views.

@@ -56,7 +56,7 @@ def recall_at_1(
 
     Args:
         queried, searched: bool (n,), the rows that have a query and a candidate, respectively. Queries without a
-            candidate of the same row are skipped.
+            candidate in the same row are skipped.
         labels: (n,); with labels any candidate of the same class counts as correct.
 
     Returns:

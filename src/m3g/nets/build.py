@@ -66,7 +66,7 @@ def build_encoders(
 def _encoders_per_view(
     specs: Sequence[Options], view_shapes: Sequence[Sequence[int]], build: Callable[..., nn.Module]
 ) -> list[nn.Module]:
-    """Return one encoder per view; a spec may reuse that of an earlier view, freeze it or set its learning rate."""
+    """Return one encoder per view: that of an earlier view (`share`), or a new one, possibly frozen."""
     if len(specs) != len(view_shapes):
         raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got {len(specs)}.")
     encoders: list[nn.Module] = []

@@ -25,7 +25,8 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
     `encoder(*inputs, **named_inputs)` up to rounding; each chunk is encoded twice.
 
     Every chunk is recomputed with the autocast state and the random numbers (torch, NumPy, Python) of its first pass,
-    so that dropout and augmentations inside the encoder repeat. Generators that the encoder owns are not restored.
+    so that dropout and augmentations inside the encoder are reproduced. Generators that the encoder owns are not
+    restored.
 
     Args:
         encoder: an `nn.Module`, or a method of one, that treats rows independently. Batch normalisation in training
