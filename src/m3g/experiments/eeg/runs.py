@@ -114,7 +114,8 @@ def laptop_config(data: str, loss: str, n: int, options: Settings, *, seed: int,
             "data_options": {"batch_size": n, "split_seed": seed},
             "loss": loss,
             "loss_options": dict(options),
-            "views_per_step": len(SENSORS) if loss == "m3g" else None,  # all views at once
+            # M3G compares all views at once; the windows may have other channels, whose number is not known here.
+            "views_per_step": len(SENSORS) if loss == "m3g" and data != "windows" else None,
             "heads": {"embedding_size": 32, "hidden": None},
             "optim": {"min_learning_rate": 1e-5, "warmup_epochs": 0.0, "weight_decay": 5e-4, "betas": [0.9, 0.999]},
             "loop": {
