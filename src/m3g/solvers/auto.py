@@ -118,7 +118,7 @@ class Auto(Solver):
         seed, generator: those of `Sampled`, if it is used.
         max_flops: number of operations per step above which sampling is used. An exact solve of this size takes about
             ten seconds on a laptop.
-        few_tuples: problems with fewer tuples, over the whole batch, are always solved exactly.
+        few_tuples: problems with fewer tuples, over the whole batch, are solved exactly unless epsilon is too small.
 
     Example:
         >>> import torch, m3g
@@ -173,5 +173,5 @@ class Auto(Solver):
 
 
 def _can_be_sampled(problem: Problem) -> bool:
-    """Return whether `Sampled` supports a problem whose exact solution is expensive, unlike that of a sparse graph."""
+    """Return whether `Sampled` supports a problem; False for a sparse graph, whose exact solution is cheap."""
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

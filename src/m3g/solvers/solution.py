@@ -34,8 +34,8 @@ class Solution:
         value: OT_eps, the regularised cost ⟨P, C⟩ + eps ⟨P, log P - 1⟩ of the best polymatching, in the batch shape of
             the problem. It is computed as the dual value at the potentials (Eq. 9 of the paper), which is a lower bound
             before convergence; with solver="sampled", it is an estimate.
-        flat_potentials: (b, N), the concatenated `potentials`. They are float64 even if the costs are float32: f and C
-            may be much larger than eps, and the marginals of P from rounded potentials would not be within `error`.
+        flat_potentials: (b, N), the concatenated `potentials`. They may be float64 even if the costs are float32: if f
+            and C are much larger than eps, rounding f to float32 would increase the error of the marginals.
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
             `mass` if the solve converged.
         num_steps: number of sweeps and Newton steps; 1 with solver="linear-program".
@@ -91,7 +91,7 @@ class Solution:
     def result(self) -> Result:
         """How the solve of the worst problem of the batch ended; `result.value` is a message.
 
-        With `fixed_steps`, the error is not read on the host before this property is.
+        With `fixed_steps`, the error is read on the host only when this property is accessed.
         """
         if not _finite(self.value):
             return Result.OUT_OF_RANGE
@@ -172,7 +172,7 @@ class Solution:
     def _detached(self) -> Solution:
         """Return the solution without gradients, for use in the autograd graph.
 
-        `self` references outputs of the graph. A graph that references `self` would be a reference cycle.
+        `self` references outputs of the graph. If the graph referenced `self`, they would form a reference cycle.
         """
         return replace(self, value=self.value.detach(), differentiable=False)
 

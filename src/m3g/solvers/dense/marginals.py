@@ -21,9 +21,9 @@ def _outer(first: Tensor, second: Tensor) -> Tensor:
 
 
 def reduced_joints(joint: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
-    """Contract a joint (b, 1, n_1 ⋯ n_j) with the scalings of all views before l, for every l.
+    """Contract a joint marginal (b, 1, n_1 ⋯ n_j) with the scalings of all views before l, for every l.
 
-    The results have shape (b, n_l, n_{l+1} ⋯ n_j), and (b, 1, n_j) for the last view, whose marginal it is.
+    The results have shape (b, n_l, n_{l+1} ⋯ n_j). The last one, (b, 1, n_j), is the marginal of the last view.
     """
     out = []
     for scaling in scalings[:-1]:

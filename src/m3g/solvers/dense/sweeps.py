@@ -3,7 +3,7 @@
 The views are divided into two groups A and B, so that K is a matrix (α, β). One product K u_B suffices for the updates
 of all views of A, which use the joint marginal of A only, and u_Aᵀ K for those of B: a sweep is two passes over K
 without an exponential. If many sweeps are left, the log scalings of A are extrapolated to the limit of a geometric
-series at the observed rate of convergence (Aitken's method), which halves their number.
+series at the observed rate of convergence (Aitken's method), which halves the number of sweeps.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _many_left(errors: list[float], tol: float) -> bool:
 
 
 def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:
-    """Return whether the tolerance is expected within a number of sweeps at the last rate of convergence."""
+    """Return whether `worth` sweeps would be enough to reach the tolerance at the last rate of convergence."""
     if len(errors) <= FIRST_SWEEPS + 1:
         return True
     rate = errors[-1] / errors[-2]

@@ -11,8 +11,8 @@ with the scalings included. The joint marginals are then
 
     M = W ∘ (L Rᵀ)  of A and B,      L ∘ (W R)  of A and the pivot,      R ∘ (Wᵀ L)  of B and the pivot.
 
-Three matrix products of n^k multiply-adds thus yield every pair marginal, and no tensor larger than a slab of M is
-stored.
+Three matrix products of n^k multiply-adds thus yield every pair marginal, without a tensor of n^k entries. A large M is
+computed slab by slab.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Contraction of kernels on any graph of views.
 
-opt_einsum finds the cheapest order of contraction. On a tree, the pair marginal of an edge costs O(k n²), and that of
+opt_einsum chooses the order of contraction. On a tree, the pair marginal of an edge costs O(k n²), and that of
 any other pair of views O(k n³) :cite:`haasler2021`.
 """
 
@@ -57,7 +57,7 @@ class GraphContraction(Contraction):
 def expression(
     terms: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]
 ) -> Any:
-    """Return the contraction of factors to the marginal on the kept views, or to the mass (b,), in the cheapest order.
+    """Return the contraction of factors to the marginal on the kept views, or to the mass (b,).
 
     A term is the views (l, m, …) of a factor (b, n_l, n_m, …).
     """

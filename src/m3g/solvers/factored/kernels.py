@@ -30,8 +30,8 @@ class Kernels(NamedTuple):
             means 0.
         in_range: whether `matrices` are kernels. Otherwise they are logarithms, because products of kernels would
             exceed the range of float64, or because logarithms were requested. The range is checked only if values are
-            read. It is that of float64 also on a device without float64; if a solve there leaves the range of float32,
-            `Factored` repeats it with logarithms.
+            read. The limit is that of float64 even on a device without float64. If a solve there exceeds the range of
+            float32, `Factored` repeats it with logarithms.
         reach: an upper bound on the absolute value of the exponent of a tuple; 0 if no value was read on the host.
     """
 

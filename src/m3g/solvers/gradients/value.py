@@ -199,7 +199,7 @@ class _SecondDerivative(torch.autograd.Function):
     jvp = backward
 
 
-# `apply` inspects the signature at every call unless it is stored, which would take a tenth of a small solve.
+# Without a stored signature, `apply` inspects the function at every call, which takes a tenth of a small solve.
 for _function in (_Value, _Gradient, _SecondDerivative):
     _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[union-attr]
 

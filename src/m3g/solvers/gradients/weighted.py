@@ -109,7 +109,7 @@ class WeightedGraph:
     """Pair marginals of P ∘ D if some pairs of views have no kernel, by second derivatives of the mass of P.
 
     The first derivatives of the mass with respect to the log kernels are the pair marginals of P. The mass is computed
-    by the cheapest contraction.
+    by a contraction whose order opt_einsum chooses.
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):

@@ -1,7 +1,7 @@
 """Newton ascent on the dual of a sampled kernel.
 
-The dual is Σ_l ⟨h_l, a_l⟩ - M log mass(h), with log scalings h, weights a_l and their sum M; its maximum does not
-depend on the scale of the coupling. The loop and its backtracking are those of `m3g.solvers.shared.ascent`.
+The dual is Σ_l ⟨h_l, a_l⟩ - M log mass(h), with log scalings h, weights a_l and their sum M. It does not depend on
+the scale of the coupling. The loop and its backtracking are those of `m3g.solvers.shared.ascent`.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _fixed_ascent(
 
 
 def _centres(log_kernel: LogKernel, rank: int, b: int, last: SampledPoint | None, draws: Draws) -> Tensor:
-    """Return centres (b, c, k): true and random tuples in the first round, then also draws from the last coupling."""
+    """Return centres (b, c, k): true tuples, and random tuples in the first round or draws from the last coupling."""
     count, sizes = max(4, -(-rank // DRAWS_PER_CENTRE)), log_kernel.sizes
     true = count // 2 if last is None else count // 4
     rest = draws.tuples(sizes, b, count - true) if last is None else last.coupling.draw(count - true, draws)

@@ -22,7 +22,7 @@ POWERS = (0.3, 1.0, 1.0)
 
 
 def sweep_powers(stages: int, ratio: float) -> tuple[float, ...]:
-    """Return one power per sweep: `POWERS`, after one lower power for each of `stages` larger epsilons solved first.
+    """Return one power per sweep: `POWERS`, preceded by one lower power for each of the `stages` larger epsilons.
 
     If exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum.
     """

@@ -91,7 +91,7 @@ class SampledKernel(ABC):
 
     @abstractmethod
     def coupling_at(self, log_scaling: Tensor, mass: Tensor) -> SampledCoupling:
-        """Return the coupling at these log scalings (b, N), multiplied by a factor to have the mass (b, 1)."""
+        """Return the coupling at these log scalings (b, N), multiplied by a factor that gives it the mass (b, 1)."""
 
     @abstractmethod
     def half_signs(self) -> list[Tensor]:

@@ -38,8 +38,8 @@ class LogKernel(ABC):
         itemsize: bytes per number of a conditional.
         num_temporaries: number of temporary numbers per tuple while a conditional is computed, for memory estimates.
         has_products: whether the kernel is an expectation of products over the views (product_kernel.py).
-        has_local_maxima: whether the kernel may have many local maxima besides the true tuples, which Gibbs chains, as
-            they change one view at a time, do not all find. This holds for the product, which is unchanged if two
+        has_local_maxima: whether the kernel may have many local maxima besides the true tuples. Gibbs chains, which
+            change one view at a time, do not find all of them. This holds for the product, which is unchanged if two
             factors change their signs. Proposals then have uniform components (proposals.py), the cross-check has
             more chains, and the result is trusted only for larger epsilons (rounds.py).
     """
@@ -54,8 +54,8 @@ class LogKernel(ABC):
     def sharpness(self) -> Tensor:
         """Return the mean squared distance between the unit normal distributions of product_kernel.py.
 
-        It is the mean squared distance between √(2a) Σ_l r_l of two tuples that differ in one view, and the largest
-        value of the batch. If it is large, the distributions do not overlap.
+        It is the mean squared distance between the vectors √(2a) Σ_l r_l of two tuples that differ in one view; in a
+        batch, the maximum over the problems. If it is large, the distributions do not overlap.
         """
         raise NotImplementedError("this kernel has no products")
 
@@ -107,7 +107,7 @@ class ResultantKernel(LogKernel):
         return torch.cat(parts, 1)
 
     def sharpness(self) -> Tensor:
-        """Return the mean of 2a |r_i - r_j|² over views and pairs of points, the largest value of the batch."""
+        """Return the mean of 2a |r_i - r_j|² over views and pairs of points; in a batch, its maximum."""
         squares = [view.square().sum(-1).mean(1) for view in self.views]
         return 2 * self.strength * torch.stack(squares).mean(0).max()
 

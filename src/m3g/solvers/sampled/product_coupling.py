@@ -60,8 +60,9 @@ class Samples:
 class ProductCoupling(SampledCoupling):
     """Coupling of a `ProductList`; see `m3g.costs.Coupling` for the interface and `Samples` for the formula.
 
-    If `tilt`, row factors (b, s) and point factors, k tensors (b, n_l), is given, the term of sample s and tuple t is
-    also multiplied by row[s] + Σ_l point_l[t_l]. The result is a signed measure: the derivative of a coupling.
+    `tilt` consists of row factors (b, s) and k tensors of point factors (b, n_l). If it is given, the term of sample s
+    and tuple t is also multiplied by row[s] + Σ_l point_l[t_l]. The result is a signed measure: the derivative of a
+    coupling.
     """
 
     kernel: ProductList

@@ -3,7 +3,8 @@
 Each round has three steps:
 
 1. Select centres: tuples that are likely to have a large mass. In the first round, they are true and random tuples;
-   later, also draws from the last coupling and tuples found by Gibbs sampling at its potentials (gibbs_search.py).
+   later, true tuples, draws from the last coupling, and tuples found by Gibbs sampling at its potentials
+   (gibbs_search.py).
 2. Draw a kernel around the centres: products (product_kernel.py) for the circular variance, or a list of tuples
    (proposals.py, tuple_kernel.py) for other costs and if products are not accurate enough.
 3. Take Newton steps on the dual of this kernel (ascent.py).
@@ -48,8 +49,8 @@ ACCEPTED_ERROR = 0.03
 # Error above which the coupling of the products is a poor source of centres for a list of tuples. The list then has a
 # first round too, which reduces the error of the gradient by a tenth and takes a quarter more time.
 POOR_PROPOSAL_ERROR = 0.15
-# Range of the exponents within a view beyond which larger epsilons are solved first, and the ratio of successive
-# epsilons.
+# Range of the exponents within a view beyond which the problem is first solved at larger epsilons, and the ratio of
+# successive epsilons.
 MAX_EXPONENT_RANGE = 30.0
 EPSILON_RATIO = 4.0
 # Maximum number of larger epsilons for a trusted result, one less for a cost with local maxima. Beyond it, Gibbs chains
@@ -137,12 +138,12 @@ class Rounds:
         return len(self.warm_up_epsilons) > MAX_STAGES - self.log_kernel.has_local_maxima
 
     def enumerates_all(self, form: str) -> bool:
-        """Return whether all tuples are enumerated: for two views, and if a sampled list has as many entries."""
+        """Return whether all tuples are enumerated: for two views, or for few tuples with form="auto"."""
         few = self.problem.num_tuples <= self.rank * sum(self.problem.sizes)
         return self.problem.k == 2 or (form == "auto" and few)
 
     def _warm_up_epsilons(self) -> list[float]:
-        """Return the larger epsilons to solve first, in decreasing order, from the exponents of random tuples."""
+        """Return the larger epsilons of the first solves, in decreasing order, from the exponents of random tuples."""
         tuples = self.draws.tuples(self.problem.sizes, self.target.shape[0], 64)
         ranges = []
         for l in range(self.problem.k):
@@ -198,7 +199,7 @@ class Rounds:
         return form == "products" or read(self.log_kernel.sharpness()) <= MAX_SHARPNESS
 
     def refine(self, estimate: Estimate, rank: int) -> Estimate:
-        """Solve again with new samples; if the cross-check contradicts the estimate, also around its tuples."""
+        """Solve again with new samples. If the cross-check contradicts the estimate, also draw around its tuples."""
         build = estimate.build
         assert build is not None
         log_scaling = estimate.point.log_scaling

@@ -197,7 +197,7 @@ def block_table(log_kernel: LogKernel, block: Block, base: Tensor, rows: slice, 
     """Return some rows of a block as distributions over the open view, at its log scalings `base` (b, n_l).
 
     Returns the normalised rows (b, rows, n_l), and the logarithms of their sums before normalisation (b, rows). With
-    `once`, tuples that are also in other rows are removed, or divided by their number.
+    `once`, every tuple of a matched row has a total weight of 1 (see `_count_once`).
     """
     table = log_kernel.conditional(block.l, block.tuples[:, rows])
     table += base.to(table.dtype).unsqueeze(1)

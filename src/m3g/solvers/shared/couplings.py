@@ -38,7 +38,7 @@ def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: f
 def summed_gradients(
     problem: Problem, local: Coupling, sharing: Processes, rows: slice, *, lead: int = 0
 ) -> tuple[Tensor, ...]:
-    """Return the gradient of the full coupling, of which each process has some rows of view `lead`.
+    """Return `problem.gradient` of the full coupling, of which each process has some rows of view `lead`.
 
     `local` is the coupling of the rows `rows` of this process.
     """

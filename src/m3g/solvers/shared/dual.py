@@ -1,4 +1,4 @@
-"""Dual of a coupling that is given by a contraction: its marginals at a point, and the next step.
+"""Dual whose marginals are computed by a contraction: the marginals at a point, and the next step.
 
 A contraction computes the marginals of a coupling from its kernel and its scalings.
 """

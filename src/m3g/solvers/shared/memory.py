@@ -31,9 +31,9 @@ def memory_limit(device: torch.device) -> int:
 def keep_freed_memory() -> None:
     """Make glibc keep freed blocks of up to 32 MiB for reuse; once per process.
 
-    glibc returns a freed block to the system unless a larger one, of up to 32 MiB, was freed before. Every pass that
-    allocates a tensor would then spend a third of its time on new memory pages. This function allocates and frees such
-    a block without writing to it.
+    By default, glibc returns large freed blocks to the system, and every pass that allocates a tensor spends a third of
+    its time on new memory pages. After a block of up to 32 MiB has been freed, glibc keeps all smaller freed blocks.
+    This function therefore allocates and frees a block of nearly 32 MiB, without writing to it.
     """
     torch.empty(LARGEST_REUSED, dtype=torch.uint8)
 

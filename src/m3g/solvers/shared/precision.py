@@ -69,7 +69,7 @@ class _FullMatmul(contextlib.AbstractContextManager[None]):
     """Context with full precision while any thread is inside it.
 
     torch has no such setting per thread, so the first thread that enters changes the global setting, and the last one
-    restores it. If the user changes the setting meanwhile, the change is kept.
+    restores it. With torch 2.9 or later, a change of the setting by the user in the meantime is kept.
     """
 
     def __init__(self) -> None:
