@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from m3g.training.loop.seeds import seed_everything
 
 if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
+    from lightning.pytorch import Trainer
+
     from m3g.data import ViewsData
     from m3g.data.base import Batch
     from m3g.data.sampling import Draw
@@ -42,6 +44,18 @@ class Position:
     batch: int = 0
     batches_per_step: int = 1
     skips_overflow: bool = False
+
+    @classmethod
+    def of(cls, trainer: Trainer) -> Position:
+        """Return the position of a trainer."""
+        return cls(
+            total=int(trainer.estimated_stepping_batches),
+            epochs=trainer.max_epochs or 1,
+            step=trainer.global_step,
+            batch=trainer.fit_loop.epoch_loop.total_batch_idx,
+            batches_per_step=trainer.world_size * trainer.accumulate_grad_batches,
+            skips_overflow=getattr(trainer.precision_plugin, "scaler", None) is not None,
+        )
 
 
 def descend(

@@ -240,17 +240,7 @@ class MultiViewModule(pl.LightningModule):
     @property
     def now(self) -> Position:
         """The position of the trainer, or of a loop without one."""
-        if self.position is not None:
-            return self.position
-        trainer = self.trainer
-        return Position(
-            total=int(trainer.estimated_stepping_batches),
-            epochs=trainer.max_epochs or 1,
-            step=trainer.global_step,
-            batch=trainer.fit_loop.epoch_loop.total_batch_idx,
-            batches_per_step=trainer.world_size * trainer.accumulate_grad_batches,
-            skips_overflow=getattr(trainer.precision_plugin, "scaler", None) is not None,
-        )
+        return Position.of(self.trainer) if self.position is None else self.position
 
     @property
     def total_steps(self) -> int:
