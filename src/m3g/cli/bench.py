@@ -22,7 +22,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("what", type=str, help="overhead or memory")
     parser.add_argument("--n", type=int, default=64, help="points per view in the loss (overhead)")
     parser.add_argument("--d", type=int, default=256, help="features of the embeddings in the loss (overhead)")
-    parser.add_argument("--max_k", type=int, default=4, help="measure 2, ..., max_k views")
+    parser.add_argument("--max_k", type=int, default=4, help="largest k (overhead), or the only k (memory)")
     parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy (overhead)")
     parser.add_argument(
         "--temperature", type=float, default=None, help="epsilon in units of InfoNCE, 0.1 by default (overhead)"

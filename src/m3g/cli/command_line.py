@@ -20,7 +20,7 @@ class Given(NamedTuple):
 
     Attributes:
         settings: nested plain values, not validated.
-        origin: the file of every setting that was read from one, by dotted name.
+        origin: the file from which each setting was read, by dotted name; command-line options have no entry.
         others: the arguments that are not settings.
     """
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = {
     "demo": """Train M3G and pairwise InfoNCE on the six-view digits, from random weights, and compare both with
-    linear CCA and the raw features. Then train on sums of two digits, which depend on all three views jointly. Takes a
-    few minutes."""
+    linear CCA and the raw features. Then train on sums of two digits, whose three views depend on each other only
+    jointly. Takes a few minutes."""
 }
 
 
@@ -32,8 +32,8 @@ COLUMNS = {
 NOTES = (
     "linear: accuracy of a linear probe, trained and tested on the mean of the six views. one view, 70 % missing: the",
     "same probe, tested on a single view, and with 70 % of the entries missing. moved: a probe trained on one view and",
-    "tested on another. R@1: objects retrieved in another view, among 400. matched: objects whose six views the best",
-    "polymatching of a batch of 16 joins correctly. Raw features are all views concatenated, with missing ones",
+    "tested on another. R@1: objects retrieved in another view, among 400. matched: objects whose six views are joined",
+    "correctly by the best polymatching of a batch of 16. Raw features are all views concatenated, with missing ones",
     "replaced by their mean. They are best on complete rows; aligned views are better if few views are present.",
 )
 SUM_NOTES = (

@@ -11,8 +11,8 @@ DESCRIPTION = {
     "evaluate": """Evaluate a trained run on its test split: probes, retrieval between views, polymatching, geometry.
 
   m3g evaluate runs/m3g-1
-  m3g evaluate runs/m3g-1 --few_shot true       also probes with 10, 50, ... labels per class (signals: always)
-  m3g evaluate runs/m3g-1 --paper_probe true    also the paper's linear probe (SGD, learning rate sweep)
+  m3g evaluate runs/m3g-1 --few_shot true       also train probes with 10, 50, ... labels per class (signals: default)
+  m3g evaluate runs/m3g-1 --paper_probe true    also train the paper's linear probe (SGD, learning rate sweep)
 
 Rewrites results.json and the plots in the run folder."""
 }
@@ -24,13 +24,13 @@ def arguments(parser: Parser, name: str) -> None:
         "--paper_probe",
         type=bool,
         default=False,
-        help="also the paper's linear probe, which takes about a minute",
+        help="also train the paper's linear probe, which takes about a minute",
     )
     parser.add_argument(
         "--few_shot",
         type=bool | None,
         default=None,
-        help="also the paper's probes with 10, 50, 100 and 1000 labels per class; by default only for signals",
+        help="also train the paper's probes with 10, 50, 100 and 1000 labels per class; by default only for signals",
     )
     parser.add_run_options()
 

@@ -15,8 +15,8 @@ DESCRIPTION = {
   m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
 
 Each file contains the scaling of the training data, accepts unscaled inputs of its view with any number of rows, and
-returns embeddings. Files are written only if their outputs agree with PyTorch on test rows, or on random rows if the
-data cannot be read. views.json describes them."""
+returns embeddings. With fp32, files are written only if their outputs agree with PyTorch on test rows, or on random
+rows if the data cannot be read. views.json describes them."""
 }
 
 

@@ -12,7 +12,7 @@ from m3g.cli.parser import Parser
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {
     "flow": """Draw and animate the paper's Figure 1: n objects (colours) in k views (shapes) are free points, moved by
-    gradient descent on a loss, with the true matching and the current best polymatching.
+    gradient descent on a loss. The true matching and the current best polymatching are also drawn.
 
   m3g flow                                            five objects in three views, in the plane
   m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same points
@@ -35,7 +35,7 @@ def arguments(parser: Parser, name: str) -> None:
         "--temperature",
         type=float,
         default=None,
-        help="temperature of InfoNCE, 0.1 by default, and of the gap if --epsilon is not given",
+        help="temperature of InfoNCE, 0.1 by default; if given without --epsilon, also that of the gap",
     )
     parser.add_argument(
         "--cost", type=str, default=None, help="cost of a tuple; by default sqeuclidean in the plane, cv on the sphere"

@@ -38,7 +38,7 @@ def _losses(name: str | None) -> None:
     if name is None:
         rows = [(loss, entry.summary, entry.cost) for loss, entry in LOSSES.items()]
         print_table(["loss", "what it does", "cost"], rows)
-        print("\nm3g losses NAME shows the options of a loss, m3g train --loss NAME uses it.")
+        print("\nm3g losses NAME shows the options of a loss; m3g train --loss NAME uses it.")
     else:
         entry = find("the loss", name, LOSSES)
         print(f"{name}: {entry.summary}. Complexity: {entry.cost}.\n")
@@ -48,7 +48,7 @@ def _losses(name: str | None) -> None:
 def _data(name: str | None) -> None:
     if name is None:
         print_table(["data", "what it is"], [(data, entry.headline()) for data, entry in DATA.items()])
-        print("\nm3g data NAME shows the options of a data set, m3g train --data NAME uses it.")
+        print("\nm3g data NAME shows the options of a data set; m3g train --data NAME uses it.")
     else:
         _print_options("data", name, find("the data set", name, DATA).load())
 
@@ -60,8 +60,8 @@ def _encoders(name: str | None) -> None:
 
     if name is None:
         print_table(["encoder", "made for", "options"], registry.describe())
-        print("\nm3g encoders NAME shows the options of an encoder, m3g train --encoder NAME uses it for every view,")
-        print("--view.photo.encoder NAME --view.photo.OPTION VALUE for the view photo.")
+        print("\nm3g encoders NAME shows the options of an encoder; m3g train --encoder NAME uses it for every view,")
+        print("and --view.photo.encoder NAME --view.photo.OPTION VALUE for the view photo.")
     else:
         _print_options("encoder", name, kind, only=registry.options(name))
         print(f"\nFor one view: --view.NAME.encoder {name} --view.NAME.OPTION VALUE.")

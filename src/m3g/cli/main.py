@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if error.name and error.name.split(".")[0] == "m3g":
             raise
-        advice = "" if "pip install" in str(error) else "; commands require the extra train: pip install 'm3g[train]'"
+        advice = "" if "pip install" in str(error) else "; commands require the train extra: pip install 'm3g[train]'"
         return _fail(f"{error}{advice}", debug)
     except (ValueError, OSError, MemoryError, RecursionError) as error:
         return _fail(_one_line(error), debug)

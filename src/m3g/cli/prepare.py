@@ -27,7 +27,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
         "reader", type=Literal["physionet2018", "sleep-edf", "fonts"], help="format of the recordings, or fonts"
     )
-    parser.add_argument("folder", type=Path, help="folder of the recordings, at any depth, or of the styles")
+    parser.add_argument("folder", type=Path, help="folder of the recordings, searched recursively, or of the styles")
     parser.add_argument("--out", type=Path, required=True, help="output folder")
     parser.add_argument("--channels", type=list[str] | None, default=None, help="channels; by default the paper's")
     parser.add_argument("--rate", type=int, default=100, help="samples per second of the windows")

@@ -15,7 +15,7 @@ USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
     "reproduce": """Reproduce an experiment: its runs, its tables with the published numbers, and its figures.
 
-  m3g reproduce domainnet --data SETS --plan      list the runs and their expected time; one YAML each
+  m3g reproduce domainnet --data SETS --plan      list the runs and their expected time; write one YAML each
   m3g reproduce domainnet --data SETS --jobs 2    execute them, two at a time; repeat to continue
   m3g reproduce domainnet --collect               tables and figures of finished runs, at any time
   m3g reproduce domainnet --data SETS --slurm     a job array for a cluster
@@ -35,7 +35,9 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--seeds", type=int, default=None, help="number of seeds; by default that of the experiment")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
     parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
-    parser.add_argument("--add", type=str, default=None, help="Python file with your data sets and losses (views)")
+    parser.add_argument(
+        "--add", type=str, default=None, help="Python file with your data sets and losses, for the experiment views"
+    )
     parser.add_argument("--plan", action="store_true", help="write one YAML per run, print the expected cost")
     parser.add_argument("--run", type=str, default=None, help="execute the run with this id, unless it is finished")
     parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")

@@ -34,8 +34,9 @@ DESCRIPTION = {
   m3g search runs/m3g-1 --query pixels=new.npy fourier=f.npy --out table.csv
 
 Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
-query, --in those of the objects); similarity is the cosine. A row is not its own neighbour unless --itself is true.
-Embeddings are stored in the run folder and reused until the network or the data change. The search is exact;
+query, --in those of the objects); similarity is the cosine. For runs trained with the cost product or the loss
+m3g-rest, the views of a query are combined by their product instead. A row is not its own neighbour unless --itself is
+true. Embeddings are stored in the run folder and reused until the network or the data change. The search is exact;
 --approximate uses a faiss index (extra search)."""
 }
 
@@ -116,7 +117,7 @@ def run(args: Namespace, name: str) -> None:
 
 
 class _Cells(NamedTuple):
-    """Columns of a run's table that describe its rows, and the kinds of all columns of views; empty for arrays."""
+    """Columns of a run's table to print, and the kind of view to which a column belongs; empty for runs on arrays."""
 
     columns: list[str]
     kinds: dict[str, str]
@@ -207,7 +208,7 @@ def _queries(args: Namespace, objects: Embedded, by: Tensor) -> tuple[Embedded, 
             raise ValueError("--by must be used with rows as the query, got VIEW=VALUE: omit --by.")
         for value in args.query:
             if "=" not in value:
-                raise ValueError(f"--query must be either rows or VIEW=VALUE, got {value!r} next to values.")
+                raise ValueError(f"--query must be either rows or VIEW=VALUE, got {value!r} together with VIEW=VALUE.")
         return embed_query(args.run, args.query, trust=args.trust), None
     assert objects.index is not None
     index = objects.index.tolist()

@@ -18,11 +18,12 @@ DESCRIPTION = {
 
   m3g tune --views a.npy b.npy c.npy --trials 30                      recall at 1 between views
   m3g tune --views a.npy b.npy --labels y.npy --metric linear         accuracy of a linear probe
-  m3g tune --views a.npy b.npy --losses m3g infonce-pwe symile        also over losses
+  m3g tune --views a.npy b.npy --losses m3g infonce-pwe symile        also search over losses
   m3g tune --views a.npy b.npy --trials 60 --workers 2                two processes at once
   m3g tune --views a.npy b.npy --trials 60 --out runs/tune            continue the study in runs/tune
 
-All settings of m3g train apply to every trial; a temperature, learning rate or width that is set is not searched.
+All settings of m3g train apply to every trial. A temperature or width that is set is not searched, nor is a learning
+rate that differs from the default.
 Trials below the median are pruned. The test split is not used. The folder contains the study (study.log, an Optuna
 journal), trials.csv and study.png; the command of the best trial is printed."""
 }

@@ -122,8 +122,8 @@ def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
     for wrong, message in (
         ({"taste": [1]}, "views must be named photo, sound, caption, table, vector, got 'taste'"),
         ({"vector": np.zeros((2, 3))}, r"'vector' must have rows of shape \(4,\), got \(3,\)"),
-        ({}, "at least one of them present"),
-        ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same rows"),
+        ({}, "not all be missing"),
+        ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same length"),
         ([None] * 3, "views must have 5 entries, None for a missing one, got 3"),
         ({"caption": [None, "a"]}, "every row must have at least one view, got none in row 0"),
     ):

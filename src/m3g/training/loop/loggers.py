@@ -57,7 +57,7 @@ class Loggers:
         self.close("success" if kind is None else "failed")
 
     def build(self) -> list[Logger]:
-        """Return Lightning's loggers; nothing is written before the first metric."""
+        """Return Lightning's loggers; nothing is written before `start`."""
         identifiers = self._identifiers()
         for name in self.names:
             with _writable(name):
@@ -104,7 +104,7 @@ class Loggers:
         metrics = {f"test/{name}": float(value) for name, value in numbers.items() if value is not None}
         for logger in self.opened:
             if isinstance(logger, TensorBoardLogger):
-                logger.log_hyperparams(self.settings, metrics=metrics)  # its table of runs
+                logger.log_hyperparams(self.settings, metrics=metrics)  # shown in its HPARAMS tab
             else:
                 logger.log_metrics(metrics)
             logger.save()

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from m3g.training.runs.files import append_text, write_text
 
-MOST_LINES = 50  # approximate maximum number of epoch lines in the log
+MOST_LINES = 50  # a run of more epochs prints between this many lines and twice as many
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
 
@@ -105,8 +105,8 @@ class MetricsFile(Callback):
 class EpochLines(Callback):
     """Callback that prints a line per epoch, for log files and terminals that cannot redraw a progress bar.
 
-    A long run prints about `MOST_LINES` lines. If `loop.max_steps` limits the run, about 20 lines report the step
-    instead.
+    A long run prints only some of them, `MOST_LINES` to twice as many. If `loop.max_steps` limits the run, 20 to 40
+    lines report the step instead.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -147,7 +147,7 @@ def _shown(trainer: Trainer) -> str:
 
 
 class LiveBar(RichProgressBar):
-    """Lightning's progress bar, without its version number and with a total of steps if they limit the run."""
+    """Lightning's progress bar without the version number; it shows `loop.max_steps` if that limits the run."""
 
     @property
     def total_train_batches(self) -> int | float:

@@ -43,7 +43,7 @@ class MultiViewModule(pl.LightningModule):
         mismatch: estimates the reliability of entries and excludes unreliable ones; None disables this.
         chunk_size: rows of a view embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
         batch_size: rows per batch and process, required with `optim.reference_batch`.
-        seed: determines the random numbers of each step (dropout, augmentations, the split into student and teacher).
+        seed: determines the random numbers of each step (dropout, subsets of views, choice of student views).
 
     A batch is a `m3g.data.base.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
 

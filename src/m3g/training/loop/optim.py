@@ -63,7 +63,7 @@ def scale_momentum(momentum: float, kappa: float) -> float:
 
 
 class ParameterGroup(TypedDict):
-    """Parameters with the same schedules: whether their weights decay, and their peak learning rate if separate."""
+    """Parameters with the same schedules: whether weight decay applies, and their peak learning rate if separate."""
 
     params: list[nn.Parameter]
     decays: bool
@@ -102,7 +102,7 @@ def adamw(module: nn.Module, settings: AdamSettings, *, weight_decay: float = 0.
 
 
 def cosine(step: int, *, total: int, start: float, end: float) -> float:
-    """Return the value at a step of half a cosine from `start` at step 0 to `end` at step `total`.
+    """Return the value at a step: half a cosine from `start` at step 0 to `end` at step `total`.
 
     >>> [round(cosine(t, total=4, start=1.0, end=0.0), 3) for t in (0, 2, 4, 9)]
     [1.0, 0.5, 0.0, 0.0]

@@ -66,7 +66,7 @@ class BestWeights:
     Attributes:
         best, epoch, weights: the best score, its epoch and its weights.
         since: evaluations since the best one.
-        start: the weights of linear CCA; empty if training starts otherwise.
+        start: the weights of linear CCA; empty if training does not start there.
         share: fraction of the best weights in the average; 1 without averaging.
 
     Example:
@@ -86,7 +86,7 @@ class BestWeights:
     share: float = 1.0
 
     def improved(self, score: float, *, epoch: int) -> bool:
-        """Record an evaluation; return whether it is the best so far, so that the caller must set `weights`."""
+        """Record an evaluation; return whether it is the best so far, in which case the caller must set `weights`."""
         self.since += 1
         if score <= self.best + SMALLEST_GAIN:
             return False

@@ -104,9 +104,9 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
         if unlisted:
             views = ", ".join(dict.fromkeys(entry.view for entry in unlisted))
             remark = (
-                f"{len(unlisted)} unreliable entries of {views} are not "
-                "listed: about as many entries of held-out rows look random, so they are probably correct entries of a "
-                "view that does not identify its row. Use --count to list the least reliable entries."
+                f"{len(unlisted)} unreliable entries of {views} are not listed. They are probably correct entries of a "
+                "view that does not identify its row, because entries of held-out rows look random as well. Use "
+                "--count to list the least reliable entries."
             )
     train = embed(net, data, "train")
     assert train.embeddings is not None

@@ -51,7 +51,7 @@ class Mismatch(nn.Module):
 
     Attributes:
         evidence: (k, k, rows), the running average of e_lm[i].
-        visits: (k, k, rows), the number of visits of each pair of views of a row since rows are distinguishable.
+        visits: (k, k, rows), the number of visits of each pair of views of a row since rows became distinguishable.
         moments: (3, k, k), the running averages of mu, nu and var.
         steps: (k, k), the number of steps in `moments`.
         share: (k,), the estimated fractions p_l of mismatches.
@@ -193,5 +193,5 @@ def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted mean over the last two axes, 0 if all weights are; values of weight zero may be NaN."""
+    """Return the weighted mean over the last two axes, or 0 if all weights are 0; values of weight 0 may be NaN."""
     return torch.where(weights > 0, values * weights, 0.0).sum((-2, -1)) / weights.sum((-2, -1)).clamp(min=1e-6)

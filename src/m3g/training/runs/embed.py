@@ -25,7 +25,7 @@ SPLITS = ("train", "val", "test", "all")
 def embed_run(
     run: str | os.PathLike[str], split: str = "all", *, net: MultiViewNet | None = None, trust: bool = False
 ) -> Embedded:
-    """Embed one split or all splits of a finished run with its network, or with `net`, whose inputs are scaled."""
+    """Embed one split or all splits of a finished run with its network, or with `net`, which expects scaled inputs."""
     _checks.one_of("split", split, SPLITS)
     run = Run.of(run)
     config = run.open()

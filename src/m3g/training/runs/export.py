@@ -182,7 +182,7 @@ def _input_tensors(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
 
 
 def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
-    """Return, by view name, the preprocessing that a finished run fitted on its training rows, if it has tensors."""
+    """Return, by view name, the preprocessing of a finished run that has tensors fitted on its training rows."""
     if not run.model.is_file() or not run.weights.is_file() or '"tfidf"' not in run.model_text:
         return {}
     content = json.loads(run.model_text)

@@ -71,7 +71,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_csv(path: str | os.PathLike[str], head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table whose cells a spreadsheet does not evaluate."""
+    """Write a table; cells are escaped so that spreadsheets do not evaluate them as formulas."""
     with atomic(path, "w") as file:
         print_csv(file, head, rows)
 
@@ -125,7 +125,7 @@ def ran_out_of_space(error: BaseException | None) -> bool:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make the new name durable; not required on Windows, which cannot open a folder."""
+    """Make the new name durable; skipped on Windows, where a folder cannot be opened."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -58,7 +58,7 @@ def is_repository(name: str | os.PathLike[str]) -> bool:
 
 
 class Run:
-    """Names of the files in a run folder.
+    """Run folder: the paths of its files, its settings and its lock.
 
     >>> Run("runs/first").checkpoint.as_posix()
     'runs/first/checkpoints/last.ckpt'
@@ -76,7 +76,7 @@ class Run:
         self.rows = self.path / "rows.csv"
         self.plots = self.path / "plots"
         self.mismatch = self.path / "mismatch.csv"
-        self.data_root: Path | None = None  # first location of data files, see `m3g.training.runs.location`
+        self.data_root: Path | None = None  # searched first for data files, see `m3g.training.runs.location`
         self.net: MultiViewNet | None = None  # after training, while it is in memory
         self.extended_from: int | None = None  # epochs of the run before `extend`
         self._lock: Lock | None = None
@@ -125,7 +125,7 @@ class Run:
     def create(self, config: Config) -> None:
         """Create the folder with its configuration; an existing one is never changed."""
         self.check_new()
-        facts = environment()  # may take seconds (git), so it runs before a killed process would leave files behind
+        facts = environment()  # may take seconds (git); nothing has been written yet if the process is killed
         facts |= {"directory": os.getcwd(), "directory_from_run": os.path.relpath(os.getcwd(), self.path)}
         # Built under another name and renamed, so that a folder of this name is always complete.
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")

@@ -1,7 +1,7 @@
 """Export of a trained network to one file per view, which does not require m3g or, in the ONNX format, PyTorch.
 
 Every file maps the unscaled inputs of one view to embeddings: the scaling of the training data, the encoder and the
-heads in one graph with a dynamic number of rows. A file is written only if it agrees with PyTorch.
+heads in one graph with a dynamic number of rows. A file in fp32 is written only if it agrees with PyTorch.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def export(
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
 
     Raises:
-        ValueError: if an exported file differs from PyTorch, in which case `out` is not written.
+        ValueError: if an exported fp32 file differs from PyTorch, in which case `out` is not written.
     """
     _checks.one_of("format", format, FORMATS)
     _checks.one_of("precision", precision, PRECISIONS)

@@ -49,7 +49,7 @@ class TrainedNet(MultiViewNet):
         local_files_only: bool = False,
         trust: bool = False,
     ) -> TrainedNet:
-        """Load a network; the same as `m3g.load`, under the name of this call in transformers."""
+        """Load a network; the same as `m3g.load`, with the method name of transformers."""
         from m3g.training.runs.export import load
 
         return load(
@@ -131,7 +131,7 @@ class TrainedNet(MultiViewNet):
         read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
         if len(set(sizes.values())) != 1:
-            raise ValueError(f"views must have the same rows, at least one of them present, got {sizes or 'none'}.")
+            raise ValueError(f"views must have the same length and not all be missing, got {sizes or 'none'}.")
         (number,) = set(sizes.values())
         none_present = torch.zeros(number, dtype=torch.bool)
         mask = torch.stack([none_present if part is None else part[1] for part in read])

@@ -65,7 +65,7 @@ class TeacherSettings:
 
 @dataclass
 class OptimSettings:
-    """AdamW and its schedules; biases and one-dimensional parameters never decay.
+    """AdamW and its schedules; biases and one-dimensional parameters have no weight decay.
 
     Args:
         learning_rate: peak learning rate, after the warm-up
