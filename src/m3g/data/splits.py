@@ -1,4 +1,4 @@
-"""Split of rows into train, validation and test, determined by a seed."""
+"""Split of rows into train, validation and test, determined by a seed, a column or a published list."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def split_rows(
 ) -> dict[Split, np.ndarray]:
     """Split n rows by the fractions `val` and `test` (the rest is for training), deterministically for a seed.
 
-    With `labels`, every class is split by nearly the same fractions. With `groups` (such as subjects), each group is in
-    one split only, so that no subject is used for both training and testing.
+    With `labels`, every class is split by nearly the same fractions. With `groups` (such as subjects), the fractions
+    are those of the groups, and `labels` is not used. Each group is in one split only, so that no subject is used for
+    both training and testing.
 
     Example:
         >>> {name: len(rows) for name, rows in split_rows(100, val=0.1, test=0.2, seed=0).items()}
@@ -109,7 +110,7 @@ def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
 
 
 def _cut(order: np.ndarray, what: str, *, val: float, test: float) -> dict[Split, np.ndarray]:
-    """Divide ordered rows or groups into three parts; every requested split gets at least one of them."""
+    """Divide ordered rows or groups into three splits; a split with a positive fraction gets at least one."""
     ends = np.cumsum([max(round(part * len(order)), int(part > 0)) for part in (test, val)])
     if ends[-1] >= len(order):
         raise ValueError(

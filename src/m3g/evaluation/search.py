@@ -39,9 +39,9 @@ def search(
 ) -> Neighbours:
     """Return the objects whose mean embedding is most similar to that of the query; both may have missing views.
 
-    Queries and objects are represented by the mean of the unit vectors of their present views and compared by cosine.
-    With a cost as `readout`, the query of the given views is compared with the views of an object that were not given.
-    If all views were given, each view of the object is compared with the query of the other views.
+    By default, queries and objects are represented by the mean of the unit vectors of their present views and compared
+    by cosine. With a cost as `readout`, the query of the given views is compared with the views of an object that were
+    not given. If the object has no such view, each of its views is compared with the query of the other given views.
 
     Args:
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
@@ -51,9 +51,9 @@ def search(
         top: number of objects per query, at most n.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
         readout: how the views of a query are reduced to one vector, see `m3g.evaluation.read_out`; objects use the
-            mean.
-        approximate: search only the candidates of an approximate index, 10 · `top` per query and at least 200. Some of
-            the nearest objects may be missed. Requires faiss.
+            mean, except with a cost.
+        approximate: search only the candidates of an approximate index, 10 · `top` per query (with a cost, per query
+            and view) and at least 200. Some of the nearest objects may be missed. Requires faiss.
 
     Example:
         >>> objects = torch.eye(4).expand(3, 4, 4)
@@ -100,7 +100,10 @@ def search(
 def _shortlisted(
     queries: Tensor, given: Tensor | None, objects: Tensor, present: Tensor | None, readout: Readout, *, size: int
 ) -> Tensor:
-    """Return the indices of the objects that an approximate index finds for any of the queries, `size` for each."""
+    """Return the indices of the objects that an approximate index finds for any of the queries.
+
+    The index returns `size` objects per query; with a cost, per query and view.
+    """
     if isinstance(readout, Cost):
         pairs = [
             (_candidates(readout, objects, present, m), _query(readout, queries, given, m)) for m in range(len(queries))

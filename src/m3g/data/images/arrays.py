@@ -112,7 +112,7 @@ class ImageArrays(ViewsData):
 
 @lru_cache(maxsize=1)
 def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
-    """Read images as floats in [-1, 1] (n, c, h, w) and their classes; cached for the next run."""
+    """Read images as floats in [-1, 1] (n, c, h, w) and their classes; the last result is cached."""
     arrays = read_archive(path)
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:

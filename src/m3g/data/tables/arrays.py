@@ -30,9 +30,9 @@ class Arrays(ViewsData):
     Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
     (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv`, `.tsv` or `.xlsx`
     with the column names in the first line, `.json`, or `.parquet`. Columns of a table that count or identify the rows
-    are dropped with a note. Arrays may have any number of axes; the first axis indexes the rows. An `.npy` or
-    `.parquet` file of more than 128 MiB / k is not loaded: its rows are read on demand. Each feature is standardised
-    with the mean and standard deviation of the training rows.
+    are dropped with a note, unless the table is read on demand. Arrays may have any number of axes; the first axis
+    indexes the rows. An `.npy` or `.parquet` file of more than 128 MiB / k is not loaded: its rows are read on demand.
+    Each feature is standardised with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
@@ -41,7 +41,7 @@ class Arrays(ViewsData):
         groups: file of n names, such as subjects; each group is in one split only.
         view_names: by default the names of the files.
         batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
-        val, test: fractions of the rows held out; the rest is for training.
+        val, test: fractions of the rows (with `groups`, of the groups) held out; the rest is for training.
         split_seed: seed of the split.
         seed: seed of the training order.
         standardize: standardise every feature; if false, features are unchanged.

@@ -33,18 +33,19 @@ class Objects(ViewsData):
         paths: additional views: array files with one row per row of the table.
         labels: the column of class labels; used only for evaluation.
         groups: the column of groups, such as subjects; each group is in one split only.
-        split: the column with the values train, val or test; without it `val` and `test` are used.
+        split: the column with the values train, val or test; without it, the splits of a `datasets` folder are used or,
+            if there are none, `val` and `test`.
         ignore: columns that are not views.
-        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` if there are several or the
-            view has another name, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in bytes
-            or tokens, `components` of TF-IDF, `encoder` and `processor` as below.
+        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` if it has several or its name
+            is not that of its column, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in
+            bytes or tokens, `components` of TF-IDF, `encoder` and `processor` as below.
         processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
             `m3g train` sets it for the encoder `transformers`.
-        encoder: the encoder of views that `view` does not name. With `tfidf`, text is read as TF-IDF; with another
-            encoder, as bytes, or as tokens if there is a `processor`; with None, as TF-IDF in tables of fewer than
-            20 000 rows, and as bytes otherwise.
+        encoder: the encoder of views without an `encoder` in `view`. With `tfidf`, text is read as TF-IDF; with another
+            encoder, as tokens if there is a `processor`, and as bytes otherwise. None means `tfidf` in tables of fewer
+            than 20 000 rows unless `length` or a `processor` is set, and another encoder otherwise.
         batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
-        val, test: fractions of the rows held out; the rest is for training.
+        val, test: fractions of the rows (with `groups`, of the groups) held out; the rest is for training.
         split_seed: seed of the split.
         seed: seed of the training order.
         standardize: standardise vectors; if false, they are unchanged.

@@ -7,7 +7,7 @@ block. A sampled list has k blocks, one per view, with three kinds of rows:
 - Matched rows fix k - 1 points of one object. Over all blocks, they contain the true tuples and all tuples that differ
   from a true one in a single view.
 - Sampled rows have the weight 1 / (k · expected number of draws of the row), because every tuple that is not in a
-  matched row can be completed from k rows, one per block. Tuples of matched rows are removed from sampled rows.
+  matched row completes k possible rows, one per block. Tuples of matched rows are removed from sampled rows.
 - Anchors are tuples that support a coupling with the required marginals, if the true matching does not have these
   marginals. They are weighted like sampled rows, and the expected numbers of draws include them.
 

@@ -1,4 +1,4 @@
-"""Dual whose marginals are computed by a contraction: the marginals at a point, and the next step.
+"""Dual of the regularised problem: the marginals at given log scalings, computed by a contraction, and the next step.
 
 A contraction computes the marginals of a coupling from its kernel and its scalings.
 """
@@ -198,8 +198,8 @@ class MarginalDual:
     def _view_excess(self, right: Tensor) -> Tensor:
         """Return, for every entry (b, N), the sum of the right-hand side over its view minus the mean over views.
 
-        The right-hand side of a solvable system has the same sum in every view. Otherwise a step would be long in the
-        null directions of the Newton matrix, which shift constants between views and have no effect.
+        The right-hand side of a solvable system has the same sum in every view. If the sums differ, the step is long
+        in the null directions of the Newton matrix, which shift constants between views and have no effect.
         """
         sums = [part.sum(1, keepdim=True) for part in right.split(self.contraction.sizes, 1)]
         mean = torch.stack(sums).mean(0)
