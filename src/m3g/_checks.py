@@ -179,7 +179,7 @@ def _lengths(points: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # The host must not read the range of norms from accelerators, during tracing, under vmap, and from fake tensors.
+    # The host must not read the range of norms from accelerators or fake tensors, during tracing or under vmap.
     unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()

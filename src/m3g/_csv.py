@@ -6,7 +6,8 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-FORMULA = ("=", "+", "-", "@", "\t", "\n")  # first characters of a cell that spreadsheets evaluate or skip
+# First characters of formulas, and whitespace that spreadsheets skip before them.
+FORMULA = ("=", "+", "-", "@", "\t", "\n")
 
 
 def print_csv(file: IO[str], head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -1,15 +1,16 @@
 """Transfer to unseen emoji vendors: like DomainNet, with many classes (`m3g reproduce emoji`).
 
-`m3g reproduce emoji --data FOLDER` reads `emoji_5vendors_32.npz` or images `emoji/VENDOR/NAME.png`, in which the same
-NAME is the same emoji. A run takes about 30 seconds.
+`m3g reproduce emoji --data FOLDER` reads `emoji_5vendors_32.npz` or images `emoji/VENDOR/NAME.png`, in which images
+of the same NAME show the same emoji. A run takes about 30 seconds.
 
 A small convolutional network learns from class-aligned batches of n = 16 emoji of four vendors at 16 pixels; the fifth
 vendor is unseen. An image of the unseen vendor is assigned to the emoji with the nearest mean of features over the seen
 vendors. A fifth of the emoji are excluded from training. They are used to choose the settings of a method, by
 retrieving images of each seen vendor from the means of the other three, and to measure transfer to new classes.
 
-Every method has the same grids: five temperatures with the middle one of three learning rates, then the other two
-learning rates with the best temperature. The unit of every interval is the unseen vendor.
+Every method with a temperature has the same grids: five temperatures with the middle one of three learning rates, then
+the other two learning rates with the best temperature. Methods without one have the three learning rates. The unit of
+every interval is the unseen vendor.
 """
 
 from __future__ import annotations

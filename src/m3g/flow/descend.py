@@ -1,7 +1,8 @@
 """Gradient flow of a loss on free points: the paper's Figure 1, used by `m3g flow`.
 
 The points of n objects in k views are the parameters; there is no network. They move in the plane or on the sphere by
-gradient descent on a loss, until the best polymatching is the true matching.
+a fixed number of gradient steps on a loss. `first_matched_step` returns the step from which the best polymatching is
+the true matching.
 """
 
 from __future__ import annotations

@@ -42,8 +42,9 @@ def pairwise(
         teacher: views of the same shape; receives no gradient.
         first: number of leading views used as first argument (e.g. the 2 full-size crops), each with all other views as
             second argument; None for all views.
-        symmetric: use both orders of each pair, for a pair loss that is not symmetric. By default, only the order
-            (l, m) with l < m is used; with a teacher or `first`, all ordered pairs of the sum are.
+        symmetric: use both orders of each pair, for a pair loss that is not symmetric. By default, a pair is used in
+            the order l < m; with a teacher, in both orders; with `first`, in the orders in which the first argument is
+            one of the leading views.
         least_points: skip pairs of views with fewer objects in common; use 2 for a contrastive loss.
         normalize: scale every vector to unit length first.
 

@@ -51,7 +51,7 @@ def matching_divergence(
 
     where :math:`P_{lm}` is the pair marginal of views l and m. The two divergences are equal for k = 2. For more views,
     that of pairs is at most that of tuples, because marginalisation loses information. Its gradient follows from the
-    implicit function theorem and requires the solution of one linear system, of the size of a Newton step.
+    implicit function theorem and requires the solution of one linear system, as large as that of a Newton step.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).

@@ -39,7 +39,10 @@ def _untraced(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache
 def _exclude_from_tracing() -> None:
-    """Exclude `M3GLoss` from tracing when the first loss is built, because `torch.compiler` is slow to import."""
+    """Exclude `M3GLoss` from tracing.
+
+    Called when the first loss is built, not on import, because `torch.compiler` is slow to import.
+    """
     M3GLoss._outside_graph = _untraced(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 

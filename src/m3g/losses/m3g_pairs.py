@@ -60,8 +60,8 @@ class M3GPairs(TwoViewGapMean):
         + \frac{w}{k} \sum_l \mathrm{M3G}\big(X_l, \tfrac{1}{k-1} \textstyle\sum_{m \neq l} X_m\big) \Big]
 
     Every training step compares all views. With `M3GLoss`, whose complexity is O(n^k), `m3g train` compares random
-    subsets of many views instead. The loss is non-negative, and zero only if the true matching is optimal in every
-    term. For two views it equals `M3GLoss` with the same epsilon.
+    subsets of the views if there are many. The loss is non-negative, and zero only if the true matching is optimal in
+    every term. For two views it equals `M3GLoss` with the same epsilon.
 
     Args:
         epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.

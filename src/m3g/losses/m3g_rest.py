@@ -56,7 +56,7 @@ class M3GRest(TwoViewGapMean):
         >>> loss = m3g.losses.M3GRest(temperature=0.2)
         >>> round(loss(joint).item(), 3)
         0.037
-        >>> round(loss(joint[[0, 1, 0]]).item(), 3)  # without the third view: no view follows from the product of two
+        >>> round(loss(joint[[0, 1, 0]]).item(), 3)  # no view is the product of the other two
         0.39
 
     References: Piran et al., ICML 2024 :cite:`piran2024`, for the gap; Saporta et al., NeurIPS 2024

@@ -38,7 +38,7 @@ def test_data_that_is_missing_is_named(tmp_path, capsys):
     [
         (["epsilon", "--methods", "m3g"], "--methods must be omitted for epsilon"),
         (["domainnet", "--plan", "--collect"], "must not be combined, except --plan with --slurm, got --plan"),
-        (["domainnet", "--run", "0123"], "--run must be the id of a run of the plan"),
+        (["domainnet", "--run", "0123"], "--run must be the id of one of the "),
         (["domainnet", "--jobs", "0"], "--jobs must be a whole number of at least 1, got 0"),
         (["domainnet", "--seeds", "0"], "--seeds must be a whole number of at least 1, got 0"),
         (["domainnet", "--slurm", "--nodes", "0"], "--nodes must be at least 1, got 0"),

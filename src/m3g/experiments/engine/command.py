@@ -44,7 +44,7 @@ def reproduce(args: Namespace) -> int:
     specs = experiment.specs(request)
     requested = [spec for spec in specs if args.run in (None, spec.id)]
     if not requested:
-        raise ValueError(f"--run must be the id of a run of the plan ({len(specs)} of them), got {args.run!r}.")
+        raise ValueError(f"--run must be the id of one of the {len(specs)} planned runs, got {args.run!r}.")
     data = source if paper and source is not None else store.data.resolve()
     missing = prepare_sets(experiment, requested, request.scale, source, store.data)
     ready = [spec for spec in requested if spec.labels.get("data") not in missing]

@@ -27,8 +27,8 @@ ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multi
 MANY_NODES = ("images", "domains")  # data that the paper trains on NODES x GPUS devices
 NODES, GPUS = 4, 8
 SOLVER_STEPS = 8  # assumed steps of a solver to its tolerance; `m3g reproduce iterations` measures those of exact ones
-VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels, two per multiplication and addition
-GPU_FLOPS = 312e12 * 0.35  # bf16 of an A100 at a usual utilisation
+VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels; a multiply-add counts as two
+GPU_FLOPS = 312e12 * 0.35  # bf16 throughput of an A100 at typical utilisation
 SMALL_STEP = 0.05  # assumed seconds per step of a small network on a GPU
 
 

@@ -23,8 +23,7 @@ def write_scripts(
     A grid is an earlier stage than the runs that depend on it. `command` is `m3g reproduce NAME ...` without an action;
     the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of the array executes line i.
     Slurm requeues a task that is preempted, or whose node fails; the task then continues from its checkpoint.
-    Lightning's requeueing would submit it a second time and is not used: tasks are started by plain `srun` or torchrun,
-    whose processes ignore signals of Slurm.
+    Lightning's own requeueing, which would submit it a second time, is disabled (`m3g.training.loop.trainer`).
     """
     stages: list[list[str]] = [[], [], []]
     for spec in specs:

@@ -31,8 +31,9 @@ RECOMMENDED = "epsilon 0.2"  # by the paper
 MAIN_SET = "tinyimagenet"  # its tables come first
 Scores = dict[str, dict[tuple[int, int], float]]  # arm, (k, seed)
 NOTE = (
-    "Intervals are over the splits, each the mean of its numbers of views, with the correction of Nadeau and Bengio "
-    "for overlapping splits; the last column is at 5 % after Holm's correction over the table."
+    "The difference on a split is the mean over the numbers of views. Intervals are over the splits, with the "
+    "correction of Nadeau and Bengio for overlapping splits. The last column is at 5 % after Holm's correction over "
+    "the table."
 )
 Collect = Callable[[list[Result], Path], str]
 

@@ -1,13 +1,13 @@
 """Detection of mismatched entries.
 
 `m3g reproduce mismatch`: 100 runs of about 3 minutes on one core; no data required. Expected with a tenth of the
-entries swapped: 90.5 % of them in the first 15 % of the list, and R@1 of InfoNCE 27.8 % without and 37.8 % with
-`mismatch`.
+entries swapped: 90.5 % of these are among the 15 % least reliable entries, and R@1 of InfoNCE is 27.8 % without and
+37.8 % with `mismatch`.
 
-On the six-view digits a fraction of the training entries is replaced by the view of another object. Every loss is
+On the six-view digits, a fraction of the training entries is replaced by entries of other objects. Every loss is
 trained with and without `mismatch`, with a different split for every seed, MLPs and 20 epochs. Detection of the swapped
-entries is measured by the area under the ROC curve and by the fraction of them in the first 15 % of the list. The cost
-of the noise is measured on clean test rows (linear probe, R@1).
+entries is measured by the area under the ROC curve and by the fraction of them in the first 15 % of the list of entries
+by reliability. The cost of the noise is measured on clean test rows (linear probe, R@1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures as PNG and SVG with accessible colours, markers that print in grey, and error bands."""
+"""Figures as PNG and SVG with accessible colours, markers that are distinguishable in greyscale, and error bands."""
 
 from __future__ import annotations
 

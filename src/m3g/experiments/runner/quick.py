@@ -51,7 +51,7 @@ def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple
 
 def _embed_together(module: MultiViewModule) -> None:
     """Pass all views through a shared encoder at once if the result is the same."""
-    batch_dependent = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # whose output for a row may change
+    batch_dependent = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # output depends on the batch
     shared = len(module.net.encoders) == 1 and module.teacher_settings.student_views is None
     layers = module.net.modules()
     if not shared or module.chunk_size is not None or any(isinstance(layer, batch_dependent) for layer in layers):

@@ -1,7 +1,7 @@
 """References without a loss of k views: the inputs, and the same network trained on labels.
 
-They show what the data and the probe allow: if labels are hardly better than the inputs, methods cannot be
-distinguished.
+They show which scores are possible with the data and the probe: if the network trained on labels is hardly better than
+the inputs, methods cannot be distinguished.
 """
 
 from __future__ import annotations

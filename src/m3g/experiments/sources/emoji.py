@@ -23,8 +23,8 @@ def read_emoji(source: Path | None) -> dict[str, np.ndarray]:
     folders = {name: (source or Path()) / "emoji" / name for name in VENDORS}
     if source is None or not all(folder.is_dir() for folder in folders.values()):
         raise MissingData(
-            f"emoji must be emoji_5vendors_32.npz or images emoji/VENDOR/NAME.png of the vendors {', '.join(VENDORS)}, "
-            f"got neither in {source or 'the working directory'}."
+            "--data must be a folder that contains emoji_5vendors_32.npz or images emoji/VENDOR/NAME.png "
+            f"of the vendors {', '.join(VENDORS)}, got {source or 'no folder'}."
         )
     names = sorted(set.intersection(*({path.name for path in folder.glob("*.png")} for folder in folders.values())))
     return {

@@ -149,7 +149,7 @@ def prepare_fonts(source: Path | None, target: Path) -> None:
 
 
 def prepare_tinyimagenet(source: Path | None, target: Path, *, side: int = 32) -> None:
-    """Write ten classes of Tiny-ImageNet, train and val together, so that each seed can hold out many of them."""
+    """Write ten classes of Tiny-ImageNet, train and val together, so that each seed can hold out many images."""
 
     def make() -> Arrays:
         images, labels = [], []

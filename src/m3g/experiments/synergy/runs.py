@@ -1,7 +1,7 @@
 """Comparison of losses on data whose views depend on each other only jointly; `m3g reproduce synergy`.
 
 Command: `m3g reproduce synergy --out FOLDER [--data FILES] [--sets digits bits-100 …]`. Without `--data`, only the sets
-of built-in digits and of bits are used. Hours: see `docs/results/synergy.md`.
+of built-in digits and of bits are used. For running times, see `docs/results/synergy.md`.
 
 Objects have three views. In sets without synergy, each of two views determines the third. In sets of pure synergy, any
 two views are independent, and only two of them together determine the third (`m3g.experiments.synergy.sets`). Every
@@ -108,7 +108,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
             yield from grid
             for seed in range(request.seeds):
                 yield replace(_run(data, arm, seed, request), candidates=candidates)
-        if request.wants(SUPERVISED) and data != "captions":  # whose labels are positions among four captions
+        if request.wants(SUPERVISED) and data != "captions":  # its labels are positions among four captions
             for seed in range(request.seeds):
                 yield _run(data, SUPERVISED, seed, request)
     for data in UNTUNED_ON:

@@ -92,7 +92,7 @@ def compose(sources: Sequence[Rows], rule: Rule | None, random: np.random.Genera
 
 
 def _draw(source: Rows, rows: np.ndarray, classes: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return one of the `rows` at random for each of the classes (n,)."""
+    """Return, for each of the classes (n,), a random one of the `rows` of this class."""
     drawn = np.empty(len(classes), dtype=np.int64)
     for value in np.unique(classes):
         selected = classes == value
@@ -159,7 +159,7 @@ def spoken_digits(file: Path, *, bands: int = 24, frames: int = 12) -> tuple[np.
 
 
 def bits(share: float) -> Callable[[Path | None], Arrays]:
-    """Return a reader of four task bits: the fraction `share` are XOR bits of three views, the others common to all.
+    """Return a reader of four task bits: a fraction `share` of them are XOR bits, the others are equal in all views.
 
     A view is a random linear map of its task bits and four independent bits, with Gaussian noise.
     """

@@ -39,7 +39,7 @@ def view_loss(name: str, grid: Sequence[Change], **fixed: float | str) -> Callab
         fixed: options of the loss common to all settings.
     """
     if len(grid) != 4:
-        raise ValueError(f"grid must have 4 settings, as that of every loss, got {len(grid)}.")
+        raise ValueError(f"grid must have 4 settings, like that of every other loss, got {len(grid)}.")
 
     def register(factory: Factory) -> Factory:
         losses.register(name, factory)

@@ -51,7 +51,7 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
 
 
 def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
-    """Train the encoders of the losses and a classifier on the mean of their views."""
+    """Train the same encoders as the losses, with a classifier on the mean of the embedded views; return all splits."""
     net = StackedNet(build_module(config, data).net)
     head = nn.Linear(config.heads.embedding_size, data.num_classes or 1)
     scale = nn.Parameter(torch.tensor(10.0))

@@ -140,7 +140,10 @@ def with_missing(train: Embedded, test: Embedded, fraction: float, *, by_class: 
 
 
 def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> Scores:
-    """Return, for every s, the accuracy of the probe of all views on the mean of s views; at most six subsets each."""
+    """Train a probe on the mean of all views and return, for every s, its accuracy on the mean of s views.
+
+    The accuracy is averaged over at most six subsets of s views.
+    """
     assert train.labels is not None
     probe, k = Probe(train.mean, train.labels, kind="ridge"), len(test.views)
     accuracy: Scores = {}

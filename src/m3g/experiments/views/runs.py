@@ -14,8 +14,8 @@ The runs are ordered such that partial results are useful:
 
 1. M3G, InfoNCE and the baselines on all sets of measurements;
 2. the other losses, one by one;
-3. the first three losses (and `m3g-pairs`) with half of the training entries missing, the first three with a tuned
-   batch size, and these on the digits with three to five of their views;
+3. M3G, InfoNCE, `m3g-pairs` and `m3g-all` with half of the training entries missing; M3G and InfoNCE with a tuned
+   batch size; M3G, InfoNCE and the baselines on the digits with three to five of their views;
 4. on two sets, some losses with 128 objects per batch, with 1000 steps, or without their remedies;
 5. the same on the sets of images (`by_class`), which take as long as all others together.
 

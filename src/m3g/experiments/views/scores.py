@@ -116,7 +116,10 @@ def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[fl
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
-    """Return per arm the probe of all views on one, half and all of them, averaged over seeds and data sets."""
+    """Return, per arm, how accurate a probe trained on all views is on one, half and all of them.
+
+    The accuracy is averaged over seeds and data sets.
+    """
     tables: dict[str, Table] = {"one view": {}, "half of the views": {}, "all views": {}}
     for row in tests:
         by_size = row["metrics"].get("subsets")

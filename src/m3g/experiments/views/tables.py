@@ -117,7 +117,7 @@ def _after_holm(verdicts: Mapping[tuple[str, str], str]) -> str:
 
 
 def _by_set(tables: dict[str, Table]) -> str:
-    """Compare over the splits of a data set with the best other loss there."""
+    """Compare M3G with the best other loss of each data set, over the splits."""
     sets = list(tables["recall"].get(OURS, {}))
     best: dict[tuple[str, str], str] = {}
     compared: dict[tuple[str, str], Difference] = {}
