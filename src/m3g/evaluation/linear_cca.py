@@ -91,7 +91,7 @@ class LinearCCA:
 
 
 def _subsampled(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
-    """Return at most as many evenly spaced rows as can be fitted fast, and their mask."""
+    """Return the rows and their mask; only evenly spaced rows if there are too many for a fast fit."""
     n, d = len(views[0]), max(view.shape[1] for view in views)
     max_rows = min(MOST_ROWS, max(1000, int(MOST_PRODUCTS / d**2)))
     present = torch.ones(len(views), n, dtype=torch.bool) if mask is None else mask
@@ -108,7 +108,7 @@ def _standard_deviations(view: Tensor, rows: Tensor) -> Tensor:
 
 
 def _coordinates(view: Tensor) -> Tensor:
-    """Return the rows of a view with d > n columns in an orthonormal basis of their span, (n, n); others unchanged.
+    """Return a view (n, d) unchanged if d <= n, otherwise its rows in an orthonormal basis of their span: (n, n).
 
     Inner products of rows, and so the held-out ranks, are the same, and the memory does not depend on d.
     """

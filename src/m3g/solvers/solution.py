@@ -170,7 +170,7 @@ class Solution:
         return self._pairs[l, m]
 
     def _detached(self) -> Solution:
-        """Return the solution without gradients, for use in the autograd graph.
+        """Return a copy with a detached value, for use in the autograd graph.
 
         `self` references outputs of the graph. If the graph referenced `self`, they would form a reference cycle.
         """

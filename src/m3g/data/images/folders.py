@@ -118,7 +118,7 @@ class ImageRows(Dataset[Batch]):
         return [read[column] for column in columns]
 
     def _crops(self, points: Sequence[tuple[int, ...]], seed: tuple[int, ...]) -> list[Tensor]:
-        """Return a crop per view, each drawn from the whole image; every file is read once."""
+        """Return a crop per row and view, each drawn from the whole image; a row reads each of its files once."""
         views: list[list[Tensor]] = [[] for _ in points[0]]
         for i, point in enumerate(points):
             for file in dict.fromkeys(point):
@@ -170,10 +170,11 @@ class ImageFolders(ImageData):
     Truncated and invalid images are skipped, counted and named in a warning; more than 1 % raise an error.
 
     Layouts: `root/train/<class>/*.jpg` with `root/val` and `root/test` (if only one of these exists, it is used for
-    both); `root/<class>/*.jpg`, split by the seed; or `root/*.jpg` without classes.
+    both); `root/<class>/*.jpg`, split by `split_seed`; or `root/*.jpg` without classes.
 
-    The augmentations depend only on the seed, the epoch and the position in the epoch's order, so a resumed run uses
-    the same augmented images. Several processes share the order; each process augments only the images assigned to it.
+    The augmentations of a batch depend only on `seed`, the epoch and the position of its first image in the epoch's
+    order, so a resumed run uses the same augmented images. Several processes share the order; each process
+    augments only the images assigned to it.
 
     Args:
         root: the folder.

@@ -29,11 +29,11 @@ from m3g.solvers.shared.processes import read
 Summed = Callable[[Tensor], Tensor]
 
 # Values of `Kernels.reach`, the bound on the exponent of a tuple. For every multiple of FLAT_REACH, one more sweep
-# precedes the first reading of the error. Beyond SWEPT_REACH, there are no sweeps, because balanced kernels are a
-# better start for Newton steps.
+# (for two views, two more) precedes the first reading of the error. Beyond SWEPT_REACH, there are no sweeps, because
+# balanced kernels are a better start for Newton steps.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
 # Maximum number of sweeps before the error is first read, for small and for large problems. In a large problem, with
-# more than LONG tuples, reading the error is cheap compared with a sweep.
+# more than LONG tuples, reading the error is cheap compared with a sweep. For two views, the maximum is 2 · SWEEPS.
 SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
 # Expected ratio of successive errors before it has been observed, for three or more views and for two.
@@ -83,7 +83,7 @@ class PivotProducts:
         self._far = far
         if self._left_rows is None:
             self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
-        else:  # as in `times`, in the memory of the last sweep
+        else:  # transposed as in `times`, into the memory of the previous result
             rows = None if self.with_pivot is None else self.with_pivot.mT
             self.with_pivot = torch.bmm(far, self.between.mT, out=rows).mul_(self._left_rows).mT
         self.sums = self._summed(torch.bmm(left, self.with_pivot))
@@ -240,7 +240,7 @@ def _errors(residual: Tensor) -> tuple[Tensor, float]:
 def updated_scalings(
     sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor], summed: Summed = complete
 ) -> list[Tensor]:
-    """Return the scalings (b, 1, n_l) of a group of views after an update of each, in reverse order.
+    """Return the scalings (b, 1, n_l) of a group of views after an update of each; the last view is updated first.
 
     Args:
         sums: (b, 1, n_1 ⋯ n_j), the joint marginal of the group without its scalings.

@@ -6,7 +6,8 @@ each broadcast to the shape of P. Then
     dF/dC = P ∘ (⊕v - G) / eps,      H v = m(P ∘ G)
 
 with the Newton matrix H of the dual and the one-view marginals m. This is the change of P if the cost changes by G
-(response.py), a signed tensor. `Problem.gradient` maps it to the tensors of the problem like a coupling.
+(response.py), a signed tensor. `Problem.gradient` maps it, like a coupling, to derivatives with respect to the tensors
+of the problem.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 def differentiable_marginals(solution: Solution, view_sets: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
     """Return the marginals of the coupling on the given sets of views, differentiable in the problem's tensors.
 
-    Each has shape (b, n, …). Request all marginals in one call, so that they share the backward pass.
+    Each set is a pair of views, or all views. Each marginal has shape (b, n, …). Request all marginals in one
+    call, so that they share the backward pass.
     """
     if not solution.coupling_form.from_potentials:
         raise ValueError(

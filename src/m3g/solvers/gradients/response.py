@@ -9,8 +9,8 @@ where m denotes the k one-view marginals and H the Newton matrix of the dual, wi
 the pair marginals P_lm elsewhere. dP is a signed tensor whose one-view marginals vanish. A pairwise cost requires only
 the pair marginals of dP, which follow from those of P ∘ dC and of P ∘ ⊕v (weighted.py).
 
-All quantities are recomputed from the potentials in float64. In float32, the entries of H are rounded independently,
-and H may not be positive semidefinite, so that its Cholesky factorisation fails.
+All quantities are recomputed from the potentials, in float64 if the device supports it. In float32, the entries of H
+are rounded independently, and H may not be positive semidefinite, so that its Cholesky factorisation fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Terms = dict[tuple[int, ...], Tensor]
 
 
 class Response:
-    """Coupling at given potentials (b, N), and its derivative. The problem's tensors are in float64."""
+    """Coupling at given potentials (b, N), and its derivative. The problem's tensors have the same dtype."""
 
     coupling: Coupling
 

@@ -7,8 +7,8 @@ from the coupling. A heavy tuple that the first sample missed attracts these cha
 of Z exceeds M.
 
 If the sampled kernel is correct up to noise, and B is the bias of its value in units of epsilon, then M log(Z / M) is
-2B on average: the value of the sampled kernel is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M log(Z / M) on
-the true value, with weights a_l, is too low by B.
+2B on average: the value of the sampled kernel is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M - M log(Z / M)
+on the true value, with weights a_l, is too low by B.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def systematic_draws(weights: Tensor, count: int, draws: Draws) -> Tensor:
 
 
 def draw_from_rows(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> Tensor:
-    """Draw a point from the distribution table · column (b, s, n) of each of the rows (b, c): (b, c).
+    """Draw a point for each row index in `rows` (b, c), in proportion to that row of table · column (b, s, n): (b, c).
 
     The level (b, c), a uniform random number, selects the point by the inverse of the cumulative distribution.
     """
@@ -137,7 +137,7 @@ def draw_from_rows(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) 
 
 
 def draw_from_chunk(out: Tensor, table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> None:
-    """Write the points that `draw_from_rows` returns to `out` (b, c), for the rows within the table.
+    """Write into `out` (b, c) the points that `draw_from_rows` would return, for the row indices within the table.
 
     Other rows are in other chunks.
     """
