@@ -34,7 +34,7 @@ Terms = dict[tuple[int, ...], Tensor]
 
 
 class Response:
-    """Coupling at given potentials (b, N), and its derivative. The problem's tensors have the same dtype."""
+    """Coupling at potentials (b, N), and its derivative. The problem's tensors have the dtype of the potentials."""
 
     coupling: Coupling
 
