@@ -212,3 +212,17 @@ def sum_onto(tensor: Tensor, views: Sequence[int]) -> Tensor:
     """Return the marginal of (b, n_1, …, n_k) on some views: the sum over all others."""
     summed = [l + 1 for l in range(tensor.ndim - 1) if l not in views]
     return tensor.sum(summed) if summed else tensor
+
+
+def pair_sums(joint: Tensor, views: list[int]) -> dict[Edge, Tensor]:
+    """Return all pair marginals of a joint marginal (b, n_1, …, n_j), with three passes over it."""
+    if len(views) == 2:
+        return {(views[0], views[1]): joint}
+    pairs = pair_sums(joint.sum(-1), views[:-1])
+    *rest, last = views
+    while len(rest) > 1:
+        pairs[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
+        joint = joint.sum(-2)
+        rest.pop()
+    pairs[rest[0], last] = joint
+    return pairs

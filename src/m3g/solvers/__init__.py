@@ -9,7 +9,8 @@ u_1[i_1] ⋯ u_k[i_k] for every tuple, and ∘ the entrywise product.
 
 from m3g.solvers.auto import Auto, EstimatedWarning, Workload, workload
 from m3g.solvers.dense.solver import Dense
-from m3g.solvers.factored.solver import Factored, RangeWarning
+from m3g.solvers.factored.solver import Factored
+from m3g.solvers.factored.streamed import RangeWarning
 from m3g.solvers.linear_program import LinearProgram
 from m3g.solvers.sampled.solver import Sampled, SamplingWarning
 from m3g.solvers.sharded import Sharded

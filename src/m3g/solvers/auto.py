@@ -13,7 +13,8 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Problem
 from m3g.solvers.dense.solver import Dense
-from m3g.solvers.factored.solver import Factored, RangeError
+from m3g.solvers.factored.solver import Factored
+from m3g.solvers.factored.streamed import RangeError
 from m3g.solvers.sampled.recomputed_rows import STORED_FRACTION
 from m3g.solvers.sampled.solver import Sampled
 from m3g.solvers.shared.memory import memory_limit

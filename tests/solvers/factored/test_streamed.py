@@ -5,7 +5,7 @@ import torch
 
 import m3g
 import reference
-from m3g.solvers.factored.solver import RangeWarning
+from m3g.solvers.factored.streamed import RangeWarning
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 12), (3, 8), (4, 5)])

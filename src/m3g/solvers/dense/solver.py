@@ -20,7 +20,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from m3g import _checks
 from m3g.costs import Problem
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.dense.coupling import KernelCoupling
@@ -110,9 +109,7 @@ class Dense(Solver):
     name = "dense"
 
     def __post_init__(self) -> None:
-        for field in ("max_steps", "fixed_steps", "memory_limit"):
-            if getattr(self, field) is not None:
-                _checks.positive_int(field, getattr(self, field))
+        self.check_counts("max_steps", "fixed_steps", "memory_limit")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph

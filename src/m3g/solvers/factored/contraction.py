@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from m3g.costs import along
-from m3g.costs.coupling import Edge
+from m3g.costs.coupling import Edge, pair_sums
 from m3g.solvers.shared.dual import Contracted, Contraction
 from m3g.solvers.shared.memory import Workspace
 from m3g.solvers.shared.processes import Processes, Shard
@@ -296,17 +296,3 @@ def outer(vectors: Sequence[Tensor]) -> Tensor:
     for vector in vectors[1:]:
         out = (out * vector.unsqueeze(1)).view(out.shape[0], -1, 1)
     return out
-
-
-def pair_sums(joint: Tensor, views: list[int]) -> dict[Edge, Tensor]:
-    """Return all pair marginals of a joint marginal (b, n_1, …, n_j), with three passes over it."""
-    if len(views) == 2:
-        return {(views[0], views[1]): joint}
-    pairs = pair_sums(joint.sum(-1), views[:-1])
-    *rest, last = views
-    while len(rest) > 1:
-        pairs[rest[-1], last] = joint.sum(list(range(1, joint.ndim - 2)))
-        joint = joint.sum(-2)
-        rest.pop()
-    pairs[rest[0], last] = joint
-    return pairs

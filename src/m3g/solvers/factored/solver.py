@@ -23,14 +23,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from m3g import _checks
 from m3g.costs import PairwiseProblem, Problem, all_edges
 from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import CompleteContraction
 from m3g.solvers.factored.graph import GraphContraction
 from m3g.solvers.factored.kernels import Kernels, balanced_start, pair_kernels
 from m3g.solvers.factored.sharded import ShardedContraction, all_pairs, sharded_gradients
-from m3g.solvers.factored.streamed import StreamedContraction
+from m3g.solvers.factored.streamed import RangeError, RangeWarning, StreamedContraction
 from m3g.solvers.factored.sweeps import SWEPT_REACH, Swept, sweep
 from m3g.solvers.shared.ascent import AscentState, ascend, fixed_ascent, init
 from m3g.solvers.shared.couplings import PairwiseCoupling
@@ -50,14 +49,6 @@ NEWTON_SIZE = 2048
 STREAMED_TUPLES = 2 * 10**7
 # Decreasing epsilon in the log domain: the ratio of successive values, and the tolerance of all but the last.
 EPSILON_RATIO, LOOSE_TOL = 3.0, 0.05
-
-
-class RangeError(ValueError):
-    """Epsilon is too small for the range of float64, and the problem too large for the log domain."""
-
-
-class RangeWarning(UserWarning):
-    """Epsilon is too small for the range of float64; the solver uses the log domain, which is slower."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +100,7 @@ class Factored(Solver):
     name = "factored"
 
     def __post_init__(self) -> None:
-        for field in ("max_steps", "check_every", "fixed_steps"):
-            if getattr(self, field) is not None:
-                _checks.positive_int(field, getattr(self, field))
+        self.check_counts("max_steps", "check_every", "fixed_steps")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if not isinstance(problem, PairwiseProblem):

@@ -12,10 +12,17 @@ import torch
 from torch import Tensor
 
 from m3g.costs import along
-from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import pair_sums
+from m3g.costs.coupling import Edge, pair_sums
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.dual import Contracted, Contraction
+
+
+class RangeError(ValueError):
+    """Epsilon is too small for the range of float64, and the problem too large for the log domain."""
+
+
+class RangeWarning(UserWarning):
+    """Epsilon is too small for the range of float64; the solver uses the log domain, which is slower."""
 
 
 class StreamedContraction(Contraction):

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from m3g.costs.coupling import Edge
-from m3g.solvers.factored.contraction import FEW_COLUMNS, CompleteContraction, pair_sums, times
+from m3g.costs.coupling import Edge, pair_sums
+from m3g.solvers.factored.contraction import FEW_COLUMNS, CompleteContraction, times
 from m3g.solvers.shared.processes import read
 
 Summed = Callable[[Tensor], Tensor]

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from m3g.costs.coupling import Edge, along
-from m3g.solvers.factored.contraction import CompleteContraction, pair_sums
+from m3g.costs.coupling import Edge, along, pair_sums
+from m3g.solvers.factored.contraction import CompleteContraction
 from m3g.solvers.factored.graph import expression
 
 

@@ -51,6 +51,12 @@ class Solver(ABC):
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         """Solve a validated problem; `weights` are k tensors with sum 1, or None for uniform weights."""
 
+    def check_counts(self, *fields: str) -> None:
+        """Raise unless each of these fields is a whole number of at least 1, or None."""
+        for field in fields:
+            if getattr(self, field) is not None:
+                _checks.positive_int(field, getattr(self, field))
+
     def check_epsilon(self, epsilon: float) -> float:
         """Return epsilon if the solver supports it, otherwise raise."""
         return _checks.positive("epsilon", epsilon)
