@@ -55,6 +55,20 @@ def test_sharded_training_stops_early_and_keeps_the_best_network(tmp_path, four_
 
 
 @pytest.mark.slow
+def test_sharded_training_from_linear_cca_keeps_the_best_network(tmp_path, four_views, torchrun):
+    """Whole weights cannot be loaded into a sharded network, so they are not averaged with linear CCA."""
+    options = ["--loop.epochs", "6", "--loop.checkpoint_every", "1", "--data_options.val", "0.3"]
+    sharded = ["--loop.strategy", "fsdp", "--out", "run", "--data_options.batch_size", "16"]
+    code, output = torchrun("train", *four_views, *options, *sharded)
+    assert code == 0, output
+    assert "linear CCA" in output
+    state = read_checkpoint(Run(tmp_path / "run").checkpoint)
+    kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
+    assert not kept["start"]
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
 def test_a_sharded_vision_transformer_trains_like_a_whole_one(tmp_path, monkeypatch, torchrun):
     """`fully_shard` layer by layer, whole batches: losses and exported weights are those of one process."""
     monkeypatch.chdir(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.strategies import FSDPStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor
 
 from m3g.costs import Cost
@@ -90,7 +90,7 @@ class KeepBest(Callback):
         if not self.kept.weights:  # a new run; a resumed run has the best weights so far
             assert isinstance(pl_module, MultiViewModule)
             self._evaluate(trainer, pl_module, epoch=0)
-            if _starts_at_linear_cca(pl_module) and not isinstance(trainer.strategy, FSDPStrategy):
+            if _starts_at_linear_cca(pl_module) and not isinstance(trainer.strategy, ModelParallelStrategy):
                 self.kept.start = self.kept.weights
         if self.epochs != trainer.max_epochs:  # the run was extended
             self.kept.since, self.stopped, self.epochs = 0, False, trainer.max_epochs
