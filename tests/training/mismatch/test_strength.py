@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from m3g.costs import CircularVariance
+from m3g.evaluation import Embedded
 from m3g.training import build_data
 from m3g.training.loop import fit
+from m3g.training.mismatch import strength
 from m3g.training.mismatch.audit import audit
 from m3g.training.mismatch.entries import read_entries
 from m3g.training.settings.config import Config, LoopSettings
@@ -46,3 +49,15 @@ def test_clean_entries_of_a_weak_view_are_not_reported(tmp_path, capsys, seed):
             right = {(entry.row, entry.view) for entry, _ in found} & places
             assert len(right) > 0.5 * len(places)
             assert len(found) - len(right) <= 0.01 * len(index)
+
+
+def test_a_view_with_many_entries_between_correct_and_random_is_not_reported(monkeypatch):
+    held_out = Embedded(torch.zeros(3, 400, 3))
+    fractions = []
+    for share in (0.05, 0.1, 0.05):
+        pi = torch.zeros(400)
+        pi[: int(400 * share)] = 0.3
+        fractions.append(pi)
+    monkeypatch.setattr(strength, "ranks", lambda points, mask, cost: fractions)
+    kept = strength.reported_views(held_out, torch.tensor([0.13, 0.13, 0.04]), CircularVariance())
+    assert kept.tolist() == [True, False, False]  # the third has fewer unreliable entries than entries between

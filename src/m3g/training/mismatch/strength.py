@@ -13,10 +13,11 @@ unreliable entries of a view are reported if
 - M <= `MOST_BETWEEN`: correct entries are separated from random ones;
 - their fraction among the training entries is at least `LEAST_EXPLAINED` q. Training fits most correct entries,
   including those that would look random in held-out rows, so clean data fall below this limit;
+- this fraction is at least M: correct entries between the two groups may be unreliable too;
 - this fraction is at least `LEAST_UNRELIABLE` unless M <= `SEPARATED`: a smaller fraction may be false alarms of a view
   whose correct entries are not fully separated from random ones.
 
-All three hold for mismatches of a strong view, whether or not the held-out rows contain mismatches too.
+All four hold for mismatches of a strong view, whether or not the held-out rows contain mismatches too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from torch.nn.functional import normalize
 from m3g.costs import Cost
 from m3g.evaluation import Embedded
 
-MOST_BETWEEN = 0.12
+MOST_BETWEEN = 0.08
 LEAST_EXPLAINED = 0.4
 SEPARATED, LEAST_UNRELIABLE = 0.01, 0.02
 FEWEST_ROWS = 40  # with fewer held-out rows, all views are reported
@@ -77,6 +78,6 @@ def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor
         if len(pi) >= FEWEST_ROWS:
             random = 2 * float((pi > 0.5).float().mean())  # q
             between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random  # M
-            least = max(LEAST_EXPLAINED * random, LEAST_UNRELIABLE if between > SEPARATED else 0.0)
+            least = max(LEAST_EXPLAINED * random, between, LEAST_UNRELIABLE if between > SEPARATED else 0.0)
             reported[l] = between <= MOST_BETWEEN and float(unreliable[l]) >= least
     return reported

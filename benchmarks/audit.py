@@ -1,0 +1,105 @@
+"""False alarms of `m3g audit`: `python -m benchmarks.audit --data FOLDER`.
+
+Every run is `m3g train --views ... --mismatch true --data_options.split_seed SEED --seed SEED` without further options,
+on the sets of `benchmarks.defaults`, once with clean rows and once with 5 % of the training entries swapped between
+objects (`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists an entry of it that was not
+swapped. Results are stored one by one, so that an interrupted run can be continued. Writes
+benchmarks/results/audit.{json,md}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.defaults import SETS, settings
+from m3g.experiments.sources.files import MissingData
+from m3g.training.loop.build import build_data
+from m3g.training.loop.fit import train
+from m3g.training.mismatch.audit import audit
+from m3g.training.settings.config import Config
+
+SWAPPED = 0.05
+
+
+def measured(file: Path, *, seed: int, swapped: float) -> dict[str, float]:
+    """Return the percentages of rows that are false alarms and, if there are swaps, of swaps that are listed."""
+    content = settings(file, seed=seed) | {"mismatch": True}
+    content["data_options"]["swapped"] = swapped
+    config = Config.from_dict(content)
+    data = build_data(config)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        train(config, Path(folder) / "run", data=data)
+        entries = [entry for entry, _ in audit(Path(folder) / "run").entries]
+    rows = data.num_rows("train")
+    index: torch.Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
+    place = {int(row): i for i, row in enumerate(index)}
+    origin = getattr(data, "swapped_from", None)
+    wrong = torch.zeros(data.k, rows, dtype=torch.bool) if origin is None else origin != torch.arange(rows)
+    listed = torch.zeros_like(wrong)
+    for entry in entries:
+        listed[data.view_names.index(entry.view), place[entry.row]] = True
+    numbers = {"false_alarms": 100 * float((listed & ~wrong).any(0).double().mean())}
+    if bool(wrong.any()):
+        numbers["detected"] = 100 * float(listed[wrong].double().mean())
+    return numbers
+
+
+def table(results: dict[str, dict[str, float]]) -> str:
+    """Return one row per set, means over its splits, and the largest fraction of false alarms."""
+    swapped = f"{100 * SWAPPED:g} % swapped"
+    lines = [f"| % | split seeds | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
+    lines.append("| --- " * 5 + "|")
+    for name in SETS:
+        seeds = [key.split("|")[2] for key in results if key.startswith(f"{name}|clean|")]
+        clean, swaps = ([results.get(f"{name}|{part}|{seed}") for seed in seeds] for part in ("clean", "swapped"))
+        columns = [(clean, "false_alarms"), (swaps, "false_alarms"), (swaps, "detected")]
+        values = [[run[measure] for run in runs if run] for runs, measure in columns]
+        if any(values):
+            cells = [f"{statistics.fmean(part):.1f}" if part else "—" for part in values]
+            lines.append(f"| {name} | {', '.join(seeds)} | " + " | ".join(cells) + " |")
+    most = max(run["false_alarms"] for key, run in results.items() if "|clean|" in key)
+    lines += ["", f"Clean rows: at most {most:.1f} % of the rows of a run are false alarms."]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.audit", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder with the files")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[4])
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    path = options.results / "audit.json"
+    results: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
+    torch.set_num_threads(1)
+    for seed, name in itertools.product(options.seeds, options.sets):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "views.npz"
+            try:
+                np.savez(file, **SETS[name](options.data))
+            except MissingData as error:
+                print(f"{name} is skipped: {error}", flush=True)
+                continue
+            for part, swapped in (("clean", 0.0), ("swapped", SWAPPED)):
+                key = f"{name}|{part}|{seed}"
+                if key not in results:
+                    results[key] = measured(file, seed=seed, swapped=swapped)
+                    print(key, " ".join(f"{value:.1f}" for value in results[key].values()), flush=True)
+                    path.write_text(json.dumps(results, indent=1) + "\n")
+    text = table(results)
+    (options.results / "audit.md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
