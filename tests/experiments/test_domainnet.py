@@ -4,6 +4,7 @@ import json
 import re
 
 from experiments.miniature import small_runs
+from m3g.experiments.domainnet.runs import LENGTHS
 from m3g.experiments.output import published
 from pictures import colours
 
@@ -26,4 +27,7 @@ def test_domainnet_runs_and_is_collected(sets, tmp_path, monkeypatch):
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == {spec.id for spec in specs}
     tuned = [row for row in rows if row["labels"]["arm"] == "m3g" and row["labels"]["stage"] == "test"]
-    assert all(set(row["chosen"]) == {"loss_options.epsilon", "optim.learning_rate"} for row in tuned)
+    assert all("loss_options.temperature" in row["chosen"] for row in tuned)
+    lengths = [row for row in rows if row["labels"]["stage"] == "length"]
+    assert {row["labels"]["steps"] for row in lengths} == set(LENGTHS)
+    assert colours(tmp_path / "fonts_steps.png") >= 2

@@ -9,6 +9,7 @@ from pathlib import Path
 from m3g.experiments.engine.spec import Result, grid_values
 from m3g.experiments.output import figures, published
 from m3g.experiments.output.comparison import at, average_rank, control_table, difference_table, rank_row, within_splits
+from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, percent, setting, write_table
 from m3g.experiments.runner.full import ALGORITHM_2
 from m3g.experiments.runner.references import REFERENCES, reference_table
@@ -23,8 +24,8 @@ TITLES = {
 ORDER = ("m3g", ALGORITHM_2, "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 ARMS = (*ORDER, *REFERENCES)
 NOTE = (
-    "Intervals are over unseen domains, each the mean of its seeds; the last column is at 5 % after Holm's correction "
-    "over the table."
+    "Intervals are over the unseen domains; the value of a domain is the mean over its seeds. The last column is the "
+    "verdict at 5 % after Holm's correction over the table."
 )
 Scores = dict[str, dict[tuple[str, int], float]]  # arm, (unseen domain, seed)
 
@@ -40,8 +41,13 @@ def collect(results: list[Result], folder: Path) -> str:
             parts += [_grid(mine), _controls(mine, tests)]
             _picture(tests, folder / data)
             parts.append(f"![Accuracy on each unseen domain]({data}.png)")
+            parts += length_table(mine, _unseen, folder / f"{data}_steps", test_to_train=0.0)
     parts += ["## Published (DomainNet, ViT-B/16, 300 epochs)", _published()]
     return write_table(parts, folder)
+
+
+def _unseen(row: Result) -> object:
+    return row["labels"]["held_out"]
 
 
 def scores(rows: list[Result]) -> Scores:

@@ -57,14 +57,16 @@ class Tuned:
         return replace(run, candidates=self.candidates, then=self.then)
 
 
-def temperature_then_rate(run: RunSpec, rates: Sequence[float], *, has_temperature: bool) -> Tuned:
-    """Return a grid of `TEMPERATURES` with the first rate, followed by the other rates with the best temperature.
+def temperature_then_rate(
+    run: RunSpec, rates: Sequence[float], *, has_temperature: bool, temperatures: Sequence[float] = TEMPERATURES
+) -> Tuned:
+    """Return a grid of temperatures with the first rate, followed by the other rates with the best temperature.
 
     The learning rate of `run` must be the first of `rates`. Without a temperature the grid has only the rates.
     """
     if not has_temperature:
         return Tuned(*grid_runs([{RATE: rate} for rate in rates], [run]))
-    first, candidates = grid_runs([{TEMPERATURE: value} for value in TEMPERATURES], [run])
+    first, candidates = grid_runs([{TEMPERATURE: value} for value in temperatures], [run])
     second, then = grid_runs([{RATE: rate} for rate in rates[1:]], [replace(run, candidates=candidates)])
     return Tuned([*first, *second], candidates, then)
 

@@ -12,7 +12,7 @@ unreliable entries of a view are reported if
 
 - M <= `MOST_BETWEEN`: correct entries are separated from random ones;
 - their fraction among the training entries is at least `LEAST_EXPLAINED` q. Training fits most correct entries,
-  including those that would look random in held-out rows, so clean data usually fall below this limit;
+  including those that would look random in held-out rows, so clean data fall below this limit;
 - this fraction is at least M: correct entries between the two groups may be unreliable too;
 - this fraction is at least `LEAST_UNRELIABLE` unless M <= `SEPARATED`: a smaller fraction may be false alarms of a view
   whose correct entries are not fully separated from random ones.
