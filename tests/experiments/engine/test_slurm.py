@@ -83,10 +83,13 @@ def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, ca
     assert main(["reproduce", "domainnet", "--slurm", *options]) == 0
     submit, script = (out / "submit.sh").read_text(), (out / "slurm.sh").read_text()
     assert submit.index("stage0.txt") < submit.index("afterok") < submit.index("stage1.txt")
-    grid, final = ((out / f"stage{i}.txt").read_text().split() for i in (0, 1))
+    # Temperatures, learning rates with the best of them, and runs with the best of both.
+    stages = [set((out / f"stage{i}.txt").read_text().split()) for i in range(3)]
     needs = {row["id"]: row["needs"] for row in json.loads((out / "plan.json").read_text())}
-    assert set(grid) | set(final) == set(needs)
-    assert all(set(needs[run]) <= set(grid) for run in final)
+    assert set.union(*stages) == set(needs)
+    assert sum(map(len, stages)) == len(needs)
+    for i, stage in enumerate(stages):
+        assert all(set(needs[run]) <= set().union(*stages[:i]) for run in stage)
     assert "#SBATCH --requeue" in script
     assert "srun" in script
     assert "--nnodes 4 --nproc-per-node 8" in script

@@ -239,7 +239,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
     if not wide:
-        print(f"m3g report RUN explains the measures; so does this table in a terminal of {WIDE} columns or more")
+        print(f"m3g report RUN explains the measures, as does a terminal of {WIDE} columns")
     for picture in pictures:
         print(f"picture   {picture}")
 
