@@ -37,7 +37,9 @@ TARGETS = {0.2: 6, 0.05: 20, 0.02: 100}
 LEAST, JAX_TARGET, BESIDE_CV, MEMORY = 3, 5, 8, 2
 # Seconds above which a program is measured only once.
 LONG = 1.0
-TURNS = 7
+# Turns of the programs of a row, and turns if each takes less than SHORT seconds, because a median of few such turns
+# varies by 20 % between runs. The first WARM_UP of them are not counted.
+TURNS, SHORT_TURNS, SHORT, WARM_UP = 8, 45, 0.1, 5
 
 
 def forward_backward(views: Tensor, cost: str, epsilon: float, solver: Any) -> Callable[[], int]:
@@ -117,14 +119,19 @@ def in_turns(calls: dict[str, Callable[[], int]]) -> dict[str, dict[str, float]]
     """Return the median seconds and the steps of every program, called in turns."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     steps = {}
-    for turn in range(TURNS + 1):
+    turns = turn = 0
+    while turn < max(turns, TURNS):
         for name, call in calls.items():
             if max(times[name], default=0.0) > LONG:
                 continue
             start = time.perf_counter()
             steps[name] = call()
-            if turn > 0 or time.perf_counter() - start > LONG:  # the first call warms up
-                times[name].append(time.perf_counter() - start)
+            times[name].append(time.perf_counter() - start)
+        turn += 1
+        if turn == 2 and max(part[-1] for part in times.values()) < SHORT:
+            turns = SHORT_TURNS
+    first = WARM_UP if turns else 1  # the first calls warm up
+    times = {name: part[first:] or part for name, part in times.items()}
     return {name: {"seconds": statistics.median(times[name]), "steps": steps[name]} for name in calls}
 
 
