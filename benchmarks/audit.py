@@ -57,7 +57,7 @@ def measured(file: Path, *, seed: int, swapped: float) -> dict[str, float]:
 def table(results: dict[str, dict[str, float]]) -> str:
     """Return one row per set, means over its splits, and the largest fraction of false alarms."""
     swapped = f"{100 * SWAPPED:g} % swapped"
-    lines = [f"| % | split seeds | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
+    lines = [f"| % | seeds of the splits | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
     lines.append("| --- " * 5 + "|")
     for name in SETS:
         seeds = [key.split("|")[2] for key in results if key.startswith(f"{name}|clean|")]

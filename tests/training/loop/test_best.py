@@ -38,7 +38,7 @@ def config(tmp_path):
 def test_training_stops_and_the_best_network_is_kept(config, tmp_path, capsys):
     run = fit.train(config, tmp_path / "run")
     out = capsys.readouterr().out
-    assert "the best on the validation split, training stopped early (--loop.patience 3)" in out
+    assert "the best on the validation split; training stopped early (--loop.patience 3)" in out
     state = checkpoint.read_checkpoint(run.checkpoint)
     kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
     assert kept["stopped"]

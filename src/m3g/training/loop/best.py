@@ -129,7 +129,7 @@ class KeepBest(Callback):
         """Return a line for the log, after `chosen`."""
         kept = self.kept
         when = f"of epoch {kept.epoch} of {num_epochs}" if kept.epoch else "before the first step"
-        early = f", training stopped early (--loop.patience {self.patience})" if self.stopped else ""
+        early = f"; training stopped early (--loop.patience {self.patience})" if self.stopped else ""
         line = f"kept the network {when}, the best on the validation split{early}"
         if kept.share < 1:
             line += (
