@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from m3g.evaluation import LinearCCA, linear_cca, mean_reciprocal_rank
+from m3g.evaluation.linear_cca import CentredView, Span
 from m3g.evaluation.retrieval import retrieval
 
 
@@ -68,24 +69,39 @@ def test_reciprocal_ranks_exclude_missing_points():
     assert math.isnan(mean_reciprocal_rank(views, torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]]).bool()))
 
 
-def test_coordinates_of_a_wide_view_keep_its_inner_products():
+@pytest.mark.parametrize("columns", [7, 4096])
+def test_span_of_a_wide_view_keeps_its_inner_products(monkeypatch, columns):
+    monkeypatch.setattr(linear_cca, "COLUMNS", columns)
     random = torch.Generator().manual_seed(0)
-    view = torch.randn(12, 40, generator=random)
-    view[3] = 0.0  # a missing row
-    reduced = linear_cca._coordinates(view)
-    assert reduced.shape == (12, 12)
-    torch.testing.assert_close(reduced @ reduced.T, view @ view.T, atol=1e-4, rtol=1e-5)
-    assert linear_cca._coordinates(view.T).shape == (40, 12)
+    present = torch.arange(12) != 3
+    scale = 1 + torch.rand(40, generator=random)
+    view = CentredView.of(torch.randn(12, 40, generator=random), present)
+    span, scaled = view.span(scale), view.scaled(scale)
+    assert (scaled[3] == 0).all()
+    assert span.coordinates.shape == (12, 12)
+    torch.testing.assert_close(span.coordinates @ span.coordinates.T, scaled @ scaled.T, atol=1e-4, rtol=1e-5)
+    directions = torch.randn(12, 4, generator=random)
+    found = scaled @ view.in_features(span, scale, directions)
+    torch.testing.assert_close(found, span.coordinates @ directions, atol=1e-4, rtol=1e-4)
+    assert CentredView.of(view.values.T, torch.ones(40, dtype=torch.bool)).span(scale[:12]).coordinates.shape == (
+        40,
+        12,
+    )
 
 
-def test_settings_for_wide_views_are_those_of_all_columns(monkeypatch):
+@pytest.mark.parametrize("columns", [7, 4096])
+@pytest.mark.parametrize("missing", [False, True])
+def test_maps_of_wide_views_are_those_of_all_columns(monkeypatch, columns, missing):
     random = torch.Generator().manual_seed(1)
     shared = torch.randn(60, 5, generator=random)
     views = [shared @ torch.randn(5, 90, generator=random) + torch.randn(60, 90, generator=random) for _ in range(3)]
-    reduced = LinearCCA(views, size=5)
-    monkeypatch.setattr(linear_cca, "_coordinates", lambda view: view)
-    whole = LinearCCA(views, size=5)
+    mask = torch.rand(3, 60, generator=random) > 0.2 if missing else None
+    monkeypatch.setattr(linear_cca, "COLUMNS", columns)
+    reduced = LinearCCA(views, mask, size=5)
+    monkeypatch.setattr(CentredView, "span", lambda view, scale: Span(view.scaled(scale)))
+    whole = LinearCCA(views, mask, size=5)
     assert (reduced.standardized, reduced.ridge) == (whole.standardized, whole.ridge)
     assert reduced.reciprocal_rank == pytest.approx(whole.reciprocal_rank, abs=1e-3)
-    for ours, theirs in zip(reduced.maps, whole.maps):
-        torch.testing.assert_close(ours, theirs)
+    for l in range(3):  # products of maps do not depend on the signs of the components
+        ours, theirs = (cca.maps[0] @ cca.maps[l].T for cca in (reduced, whole))
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)

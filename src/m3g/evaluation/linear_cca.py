@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from m3g.evaluation.canonical import Basis, canonical, principal_basis
+from m3g.evaluation.canonical import SMALLEST, Basis, canonical, principal_basis
 from m3g.evaluation.retrieval import truth_ranks
 
 RIDGES = (0.01, 0.1, 1.0, 10.0)
@@ -18,6 +18,7 @@ TOTAL_RANK = 1200  # maximum number of principal directions of all views togethe
 MOST_ROWS = 10_000
 MOST_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix
 FEW_ROWS = 500  # number of rows up to which every row is held out once
+COLUMNS = 4096  # columns of a view that are centred and scaled at a time
 
 
 class LinearCCA:
@@ -62,28 +63,29 @@ class LinearCCA:
         if int((present.sum(0) > 1).sum()) < 2:
             raise ValueError("views must have at least 2 rows with two views or more, got fewer.")
         self.size = size
-        self.means = [view[rows].mean(0) for view, rows in zip(flat, present)]
-        centred = [
-            torch.where(rows.unsqueeze(1), view - mean, 0.0) for view, mean, rows in zip(flat, self.means, present)
-        ]
-        scales = {True: [_standard_deviations(view, rows) for view, rows in zip(centred, present)]}
+        centred = [CentredView.of(view, rows) for view, rows in zip(flat, present)]
+        self.means = [view.mean for view in centred]
         all_divisors = [None] * len(flat) if divisors is None else divisors
-        original = [
-            torch.ones_like(mean) if part is None else 1 / part.flatten()
-            for mean, part in zip(self.means, all_divisors)
-        ]
-        scales[False] = [
-            part * ((view / part).square().sum() / (rows.sum() * view.shape[1])).sqrt().clamp(min=1e-12)
-            for view, part, rows in zip(centred, original, present)
-        ]
+        scales = {
+            True: [view.standard_deviations() for view in centred],
+            False: [
+                view.original_scale(torch.ones_like(view.mean) if part is None else 1 / part.flatten())
+                for view, part in zip(centred, all_divisors)
+            ],
+        }
         scores = _held_out_scores(centred, present, scales, size)
         best = max(scores, key=scores.__getitem__)
         self.standardized, self.ridge, self.reciprocal_rank = *best, scores[best]
-        divided = [view / part for view, part in zip(centred, scales[self.standardized])]
-        maps = _maps(divided, present, _bases(divided, present), size=size, ridge=self.ridge)
-        lengths = [(view @ part)[rows].square().sum(1) for view, part, rows in zip(divided, maps, present)]
+        chosen = scales[self.standardized]
+        spans = [view.span(scale) for view, scale in zip(centred, chosen)]
+        rows = [span.coordinates for span in spans]
+        maps = _maps(rows, present, _bases(rows, present), size=size, ridge=self.ridge)
+        lengths = [(view @ part)[mask].square().sum(1) for view, part, mask in zip(rows, maps, present)]
         factor = math.sqrt(size / max(float(torch.cat(lengths).mean()), 1e-12))
-        self.maps = [factor * part / scale.unsqueeze(1) for part, scale in zip(maps, scales[self.standardized])]
+        self.maps = [
+            factor * view.in_features(span, scale, part) / scale.unsqueeze(1)
+            for view, span, scale, part in zip(centred, spans, chosen, maps)
+        ]
 
     def __call__(self, views: Sequence[Tensor]) -> list[Tensor]:
         """Map k views (n, ...) to k tensors (n, size)."""
@@ -101,22 +103,76 @@ def _subsampled(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor],
     return [view[rows] for view in views], present[:, rows]
 
 
-def _standard_deviations(view: Tensor, rows: Tensor) -> Tensor:
-    """Return the standard deviation of each feature of a centred view; 1 for constant features."""
-    deviations = (view.square().sum(0) / rows.sum()).sqrt()
-    return torch.where(deviations > 0, deviations, 1.0)
+class Span(NamedTuple):
+    """Rows of a scaled view in an orthonormal basis of their span.
 
-
-def _coordinates(view: Tensor) -> Tensor:
-    """Return a view (n, d) unchanged if d <= n, otherwise its rows in an orthonormal basis of their span: (n, n).
-
-    Inner products of rows, and so the held-out ranks, are the same, and the memory does not depend on d.
+    Attributes:
+        coordinates: (n, n), or the rows (n, d) themselves if d <= n.
+        weights: (n, n); the basis is the transposed view times these weights. None if the rows are unchanged.
     """
-    if view.shape[1] <= view.shape[0]:
-        return view
-    double = view.double()
-    values, vectors = torch.linalg.eigh(double @ double.T)
-    return (vectors * values.clamp(min=0).sqrt()).to(view.dtype)
+
+    coordinates: Tensor
+    weights: Tensor | None = None
+
+
+class CentredView(NamedTuple):
+    """A view (n, d), its mean (d,), and the rows that have it, bool (n, 1).
+
+    The centred and scaled view is computed from a few columns at a time if there are more columns than rows, so that
+    the memory for a wide view is little more than the view.
+    """
+
+    values: Tensor
+    mean: Tensor
+    rows: Tensor
+
+    @classmethod
+    def of(cls, view: Tensor, rows: Tensor) -> CentredView:
+        return cls(view, (view if bool(rows.all()) else view[rows]).mean(0), rows.unsqueeze(1))
+
+    def scaled(self, scale: Tensor, columns: slice = slice(None)) -> Tensor:
+        """Return columns of the centred view, divided by their scale; missing rows are zero."""
+        return torch.where(self.rows, self.values[:, columns] - self.mean[columns], 0.0) / scale[columns]
+
+    def parts(self) -> list[slice]:
+        return [slice(start, start + COLUMNS) for start in range(0, self.values.shape[1], COLUMNS)]
+
+    def standard_deviations(self) -> Tensor:
+        """Return the standard deviation of each feature; 1 for constant features."""
+        ones = torch.ones_like(self.mean)
+        squares = torch.cat([self.scaled(ones, columns).square().sum(0) for columns in self.parts()])
+        deviations = (squares / self.rows.sum()).sqrt()
+        return torch.where(deviations > 0, deviations, 1.0)
+
+    def original_scale(self, scale: Tensor) -> Tensor:
+        """Return a multiple of `scale` with which the mean square of the scaled view is 1."""
+        square = sum(self.scaled(scale, columns).square().sum() for columns in self.parts())
+        return scale * (square / (self.rows.sum() * self.values.shape[1])).sqrt().clamp(min=1e-12)
+
+    def span(self, scale: Tensor) -> Span:
+        """Return the rows of the scaled view in the span of these rows.
+
+        Inner products of rows, and so the held-out ranks, do not change.
+        """
+        n, d = self.values.shape
+        if d <= n:
+            return Span(self.scaled(scale))
+        gram = torch.zeros(n, n, dtype=torch.float64)
+        for columns in self.parts():
+            part = self.scaled(scale, columns).double()
+            gram += part @ part.T
+        values, vectors = torch.linalg.eigh(gram)
+        lengths = values.clamp(min=0).sqrt()
+        inverse = torch.where(values > SMALLEST * values[-1], 1 / lengths, 0.0)
+        return Span((vectors * lengths).to(self.values.dtype), vectors * inverse)
+
+    def in_features(self, span: Span, scale: Tensor, directions: Tensor) -> Tensor:
+        """Return directions (d, size) of the scaled features from directions in the coordinates of the span."""
+        if span.weights is None:
+            return directions
+        weights = span.weights @ directions.double()
+        parts = [self.scaled(scale, columns).double().T @ weights for columns in self.parts()]
+        return torch.cat([part.to(directions.dtype) for part in parts])
 
 
 def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
@@ -140,15 +196,15 @@ class Choice(NamedTuple):
 
 
 def _held_out_scores(
-    views: list[Tensor], mask: Tensor, scales: dict[bool, list[Tensor]], size: int
+    views: list[CentredView], mask: Tensor, scales: dict[bool, list[Tensor]], size: int
 ) -> dict[Choice, float]:
     """Return the mean reciprocal rank of held-out rows for every choice."""
-    n = len(views[0])
+    n = mask.shape[1]
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0))
     folds = order.chunk(5)[: 5 if n <= FEW_ROWS else 1]
     ranks: dict[Choice, list[float]] = {}
     for standardized, scale in scales.items():
-        divided = [_coordinates(view / part) for view, part in zip(views, scale)]
+        divided = [view.span(part).coordinates for view, part in zip(views, scale)]
         for held_out in folds:
             fitted = torch.ones(n, dtype=torch.bool)
             fitted[held_out] = False

@@ -1,7 +1,9 @@
 """The memory limit, and the workspace of a solve."""
 
+import pytest
 import torch
 
+import m3g
 from m3g.solvers.shared import memory
 from m3g.solvers.shared.memory import Workspace, memory_limit
 
@@ -29,3 +31,13 @@ def test_a_block_larger_than_glibc_reuses_is_not_allocated(monkeypatch):
     space = Workspace(torch.zeros(1), 9)
     assert space.free.numel() == 0
     assert space.take(3, 3).shape == (3, 3)
+
+
+@pytest.mark.parametrize(("n", "k", "kept"), [(16, 3, False), (64, 3, False), (64, 4, True)])
+def test_freed_memory_is_kept_for_large_tables_only(monkeypatch, n, k, kept):
+    """The largest table of the factored solver has n^(k-1) entries."""
+    calls = []
+    monkeypatch.setattr(memory, "_raise_threshold", lambda: calls.append(1))
+    views = torch.randn(k, n, 4)
+    m3g.solve(m3g.CircularVariance()(torch.nn.functional.normalize(views, dim=-1)), epsilon=0.5, solver=m3g.Factored())
+    assert bool(calls) == kept

@@ -115,7 +115,7 @@ class Dense(Solver):
         if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
-        keep_freed_memory()
+        keep_freed_memory(problem.num_batch * problem.num_tuples * problem.dtype.itemsize)
         with full_precision(problem.device):
             return self._solve(problem, epsilon, tol, weights)
 

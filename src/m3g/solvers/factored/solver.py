@@ -111,7 +111,7 @@ class Factored(Solver):
         if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph
             with torch.no_grad():
                 return self._solve(problem, epsilon, tol, weights)
-        keep_freed_memory()
+        keep_freed_memory(problem.num_batch * problem.num_tuples // max(problem.sizes) * problem.dtype.itemsize)
         with full_precision(problem.device):
             return self._solve(problem, epsilon, tol, weights)
 

@@ -13,6 +13,8 @@ from torch import Tensor
 COMPILED_LIMIT = 2**40
 # Size of the largest block that glibc keeps for reuse after it was freed, minus its header.
 LARGEST_REUSED = 2**25 - 2**12
+# Size of the smallest block that glibc returns to the system unless told otherwise.
+SMALLEST_RETURNED = 2**17
 
 
 def memory_limit(device: torch.device) -> int:
@@ -27,13 +29,22 @@ def memory_limit(device: torch.device) -> int:
         return 4 * 2**30
 
 
-@functools.cache
-def keep_freed_memory() -> None:
-    """Make glibc keep freed blocks of up to 32 MiB for reuse; once per process.
+def keep_freed_memory(size: int) -> None:
+    """Make glibc keep freed blocks of up to 32 MiB for reuse if the tables of a solve have `size` >= 128 KiB.
 
     By default, glibc returns large freed blocks to the system, and every pass that allocates a tensor spends a third of
-    its time on new memory pages. After a block of up to 32 MiB has been freed, glibc keeps all smaller freed blocks.
-    This function therefore allocates and frees a block of nearly 32 MiB, without writing to it.
+    its time on new memory pages. Smaller tables are kept in any case; for them the setting would only let the batches
+    of a training run, which are large, fragment the memory.
+    """
+    if size >= SMALLEST_RETURNED:
+        _raise_threshold()
+
+
+@functools.cache
+def _raise_threshold() -> None:
+    """Allocate and free a block of nearly 32 MiB, without writing to it; once per process.
+
+    After a block of up to 32 MiB has been freed, glibc keeps all smaller freed blocks.
     """
     torch.empty(LARGEST_REUSED, dtype=torch.uint8)
 

@@ -49,18 +49,21 @@ def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
 
 def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> LinearCCA:
     """Fit linear CCA of some views on `num_fitted_rows` training rows, evenly spaced."""
-    rows: list[list[torch.Tensor]] = [[] for _ in views]
-    masks = []
-    for batch in data.loader("train", most=num_fitted_rows(data, views)):
+    n = min(num_fitted_rows(data, views), data.num_rows("train"))
+    # Filled batch by batch, because joining the batches would require twice the memory.
+    rows = [torch.empty(n, *data.view_shapes[l]) for l in views]
+    masks: list[torch.Tensor] = []
+    start = 0
+    for batch in data.loader("train", most=n):
+        end = start + len(batch["index"])
         for part, l in zip(rows, views):
-            part.append(batch["views"][l])
+            part[start:end] = batch["views"][l]
         if batch["mask"] is not None:
             masks.append(batch["mask"][list(views)])
+        start = end
     scaling = data.scaling or [None] * data.k
-    inputs = [torch.cat(part) for part in rows]
-    rows.clear()  # halves the memory
     return LinearCCA(
-        inputs,
+        rows,
         torch.cat(masks, dim=1) if masks else None,
         size=size,
         divisors=[None if part is None else part[1] for part in (scaling[l] for l in views)],
