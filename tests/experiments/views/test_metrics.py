@@ -7,8 +7,17 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+import m3g
 from m3g.evaluation import Embedded, Probe
-from m3g.experiments.views.metrics import few_labels, moved_probe, recall, recall_from_rest, with_missing
+from m3g.experiments.views.metrics import (
+    few_labels,
+    measure,
+    moved_probe,
+    recall,
+    recall_from_rest,
+    validation,
+    with_missing,
+)
 
 
 def _points(k=3, n=12, d=4, seed=0, mask=None):
@@ -53,6 +62,19 @@ def test_recall_from_the_rest_is_the_literal_count(mask):
             right.append(bool(others) and max(close, key=lambda j: float(rest @ points.views[m][j])) == i)
         found.append(np.mean(right))
     assert recall_from_rest(points, by_class=False) == pytest.approx(np.mean(found))
+
+
+def test_scores_use_the_query_of_a_cost():
+    """The third view is the product of the first two, so their mean does not determine it."""
+    signs = torch.randint(2, (2, 60, 16), generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    views = torch.stack([*signs, signs[0] * signs[1]]) / 4
+    points = Embedded(views, labels=torch.arange(60) % 2)
+    cost = m3g.MultilinearProduct()
+    assert recall_from_rest(points, by_class=False, readout=cost) == 1
+    assert recall_from_rest(points, by_class=False) < 0.2
+    assert validation(points, points, by_class=False, readout=cost)["recall_rest"] == 1
+    tested = measure(points, points, by_class=False, seed=0, readout=cost)
+    assert tested["recall_rest"] == tested["absent"]["0"]["recall_rest"] == 1
 
 
 def test_few_labels_is_the_nearest_class_mean():

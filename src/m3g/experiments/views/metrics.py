@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
+from m3g.costs import Cost
 from m3g.data.entries import drop_entries, seeded_draws
 from m3g.evaluation import Embedded, Probe, clustering, knn_accuracy, polymatching_accuracy, transfer_probe
-from m3g.evaluation.embedded import off_diagonal_mean
+from m3g.evaluation.embedded import Readout, off_diagonal_mean
 from m3g.evaluation.retrieval import recall_at_1, recall_from_others
 
 # Scores by name; `absent` has a dict of scores per fraction of missing entries, `subsets` a score per number of views.
@@ -24,22 +25,31 @@ MOST_SUBSETS = 6  # maximum number of subsets of each number of views
 MATCHED_VIEWS, MATCHED_POINTS = 4, 128  # maximum numbers for polymatching
 
 
-def validation(train: Embedded, held_out: Embedded, *, by_class: bool) -> dict[str, float]:
-    """Return the score that selects a setting: the mean of linear probe, moved probe and retrieval."""
-    scores = {"recall": recall(held_out, by_class=by_class)}
+def validation(train: Embedded, held_out: Embedded, *, by_class: bool, readout: Readout = "mean") -> dict[str, float]:
+    """Return the score that selects a setting: the mean of linear probe, moved probe and retrieval.
+
+    Retrieval is from one view to another; with a cost as `readout`, from its query of all other views.
+    """
+    if isinstance(readout, Cost):
+        scores = {"recall_rest": recall_from_rest(held_out, by_class=by_class, readout=readout)}
+    else:
+        scores = {"recall": recall(held_out, by_class=by_class)}
     if train.labels is not None and held_out.labels is not None:
         scores["linear_mean"] = Probe(train.mean, train.labels, kind="ridge").accuracy(held_out.mean, held_out.labels)
         scores["moved"] = moved_probe(train, held_out)
     return {**scores, "validation": statistics.fmean(scores.values())}
 
 
-def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> Scores:
-    """Return all scores on test rows; scores that require a common space are omitted for features without one."""
+def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int, readout: Readout = "mean") -> Scores:
+    """Return all scores on test rows; scores that require a common space are omitted for features without one.
+
+    `readout` determines the query of all other views in retrieval, see `m3g.evaluation.embedded.read_out`.
+    """
     scores: Scores = {}
     shared = test.embeddings is not None
     if shared:
         scores["recall"] = recall(test, by_class=by_class)
-        scores["recall_rest"] = recall_from_rest(test, by_class=by_class)
+        scores["recall_rest"] = recall_from_rest(test, by_class=by_class, readout=readout)
         scores["polymatching"] = polymatching(test, seed=seed)
     if train.labels is not None:
         joins = ["mean", "concat"] if shared else ["concat"]
@@ -50,7 +60,8 @@ def measure(train: Embedded, test: Embedded, *, by_class: bool, seed: int) -> Sc
         if shared:
             scores["moved"] = moved_probe(train, test)
     scores["absent"] = {
-        f"{fraction:g}": with_missing(train, test, fraction, by_class=by_class, seed=seed) for fraction in MISSING
+        f"{fraction:g}": with_missing(train, test, fraction, by_class=by_class, seed=seed, readout=readout)
+        for fraction in MISSING
     }
     if shared and train.labels is not None:
         scores["subsets"] = by_number_of_views(train, test, seed=seed)
@@ -101,15 +112,17 @@ def recall(points: Embedded, *, by_class: bool) -> float:
     return statistics.fmean(score for score in recalls if score is not None)
 
 
-def recall_from_rest(points: Embedded, *, by_class: bool, shown: Tensor | None = None) -> float:
-    """Return R@1 in a view from the mean of all others, averaged over views.
+def recall_from_rest(
+    points: Embedded, *, by_class: bool, shown: Tensor | None = None, readout: Readout = "mean"
+) -> float:
+    """Return R@1 in a view from the query of all others, by default their mean, averaged over views.
 
-    `shown`, bool (k, n), selects the entries of the means, by default all; an object without any counts as a miss.
+    `shown`, bool (k, n), selects the entries of the queries, by default all; an object without any counts as a miss.
     """
     present, recalls = points.present, []
     shown = present if shown is None else shown
     for m in range(len(present)):
-        score = recall_from_others(points, m, shown=shown, labels=points.labels if by_class else None)
+        score = recall_from_others(points, m, shown=shown, readout=readout, labels=points.labels if by_class else None)
         others = shown.sum(0) - shown[m].long() > 0
         recalls.append((score or 0.0) * float((others & present[m]).sum() / present[m].sum()))
     return statistics.fmean(recalls)
@@ -125,7 +138,9 @@ def polymatching(points: Embedded, *, seed: int) -> float:
     return polymatching_accuracy(views, seed=seed) if views.shape[1] >= 2 else float("nan")
 
 
-def with_missing(train: Embedded, test: Embedded, fraction: float, *, by_class: bool, seed: int) -> Scores:
+def with_missing(
+    train: Embedded, test: Embedded, fraction: float, *, by_class: bool, seed: int, readout: Readout = "mean"
+) -> Scores:
     """Return probe and retrieval with a fraction of the test entries missing; the probe is trained on complete rows."""
     present = test.present
     remaining = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=fraction, exact=True)
@@ -135,7 +150,7 @@ def with_missing(train: Embedded, test: Embedded, fraction: float, *, by_class: 
         probe = Probe(train.read_out(join), train.labels, kind="ridge")
         scores["linear"] = probe.accuracy(test.read_out(join, shown=remaining), test.labels)
     if test.embeddings is not None:
-        scores["recall_rest"] = recall_from_rest(test, by_class=by_class, shown=remaining)
+        scores["recall_rest"] = recall_from_rest(test, by_class=by_class, shown=remaining, readout=readout)
     return scores
 
 

@@ -212,10 +212,11 @@ def work(settings: Settings, folder: Path, data: Path) -> Mapping[str, float | s
     seen = {split: embedded(module.net, views_data, split) for split in SPLITS}
     if settings.get("readout", {}).get("canonical") and not settings.get("plain"):
         seen = read_out(seen)
-    scores = validation(seen["train"], seen["val"], by_class=by_class)
+    readout = module.loss.readout or "mean"
+    scores = validation(seen["train"], seen["val"], by_class=by_class, readout=readout)
     if settings["stage"] == "grid":
         return scores
-    tested = measure(seen["train"], seen["test"], by_class=by_class, seed=run.seed)
+    tested = measure(seen["train"], seen["test"], by_class=by_class, seed=run.seed, readout=readout)
     return {**tested, "validation": scores["validation"]}
 
 

@@ -36,7 +36,7 @@ METRICS = {
     "linear_mean": "linear probe on the mean of the views",
     "moved": "linear probe trained on one view and tested on another",
     "recall": "R@1 from one view to another",
-    "recall_rest": "R@1 in a view from the mean of all others",
+    "recall_rest": "R@1 in a view from all others (their mean; for `m3g-rest` their product)",
     "few_5_mean": "nearest class mean from 5 labels per class, on the mean of the views",
     "few_1_mean": "nearest class mean from 1 label per class, on the mean of the views",
     "few_10_mean": "nearest class mean from 10 labels per class, on the mean of the views",
