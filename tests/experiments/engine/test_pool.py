@@ -169,6 +169,29 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
     assert stamps == {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
+def test_workers_end_when_their_parent_is_killed():
+    """The worker shares the output of its parent, whose end is read only after both have ended."""
+    program = """
+import multiprocessing, time
+from m3g.experiments.engine.pool import end_with_parent
+
+def work():
+    end_with_parent()
+    print("ready", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join()
+"""
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "ready\n"
+    parent.kill()
+    assert parent.communicate(timeout=60)[0] == ""
+
+
 def test_two_concurrent_collectors_write_a_complete_table(tmp_path):
     store = Store(tmp_path)
     specs = [RunSpec("test", {"config": {"value": v}}, {}) for v in range(30)]

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -108,9 +109,22 @@ def do_all(
     return errors
 
 
+def end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def _worker(name: str, specs: list[RunSpec], store: Path, data: Path, keep: bool, added: str | None) -> None:
     import torch
 
+    end_with_parent()
     torch.set_num_threads(1)
     experiment = find(name)
     if experiment.extend is not None:
