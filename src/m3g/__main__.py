@@ -2,12 +2,15 @@
 
 import sys
 
-from m3g.cli import main
-from m3g.cli.launch import leave
+from m3g._interrupts import handle_interrupts
 
 
 def command() -> int:
-    """Run the command and return the exit code. Under torchrun, `leave` ends the process."""
+    """Run the command and return the exit code. Under torchrun and after Ctrl-C, `leave` ends the process."""
+    handle_interrupts()  # before the other imports, which take longer
+    from m3g.cli import main
+    from m3g.cli.launch import leave
+
     return leave(main())
 
 

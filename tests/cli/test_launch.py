@@ -55,15 +55,17 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=300).returncode == 2
 
 
-@pytest.mark.parametrize("code", [0, 2])
-def test_a_process_of_several_skips_the_shutdown_of_python(code):
+@pytest.mark.parametrize(
+    ("code", "environment"), [(0, {"TORCHELASTIC_RUN_ID": "1"}), (2, {"TORCHELASTIC_RUN_ID": "1"}), (130, {})]
+)
+def test_a_process_of_several_or_after_an_interrupt_skips_the_shutdown_of_python(code, environment):
     """Threads of the process group may abort it during shutdown; registered exit handlers still run after success."""
     script = (
         "import atexit, threading, time; from m3g.cli.launch import leave\n"
         "atexit.register(print, 'registered'); threading.Thread(target=time.sleep, args=[1000]).start()\n"
         f"leave({code})"
     )
-    environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
+    environment = {**ENVIRONMENT, **environment}
     ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
 

@@ -15,6 +15,9 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
+from m3g._interrupts import handle_interrupts
+from m3g.cli import main
+
 
 class Ended(NamedTuple):
     """Result of a command: exit code (negative for a signal), output and seconds."""
@@ -36,7 +39,6 @@ def warm_up() -> None:
     import sklearn.linear_model  # noqa: F401
     import torch
 
-    import m3g.cli
     import m3g.training.loop.fit  # noqa: F401
 
     torch.set_num_threads(1)
@@ -106,8 +108,8 @@ def _become_command(arguments: list[str], folder: Path, streams: list[int], larg
         os.chdir(folder)
         if largest_file is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-        from m3g.cli import main
-
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the program runs in the background
+        handle_interrupts()
         code = main(arguments) or 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -15,7 +16,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from m3g.cli.interrupts import STARTED_BY, children_without_interrupts, exiting_on_interrupt, started_by_command
+from m3g._interrupts import (
+    INTERRUPTED,
+    STARTED_BY,
+    children_without_interrupts,
+    exiting_on_interrupt,
+    started_by_command,
+)
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
@@ -35,6 +42,7 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
     logging.disable(logging.ERROR)  # silence torchrun's reports of failed processes
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # silence warnings about unused parameters
+    os.environ.setdefault("TORCHELASTIC_SIGNALS_TO_HANDLE", ",".join(_signals()))
     group = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -68,6 +76,12 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
             logging.disable(logging.NOTSET)
             del os.environ[STARTED_BY], os.environ[MESSAGES]
     return 0
+
+
+def _signals() -> list[str]:
+    """Return the signals that stop the processes; those ignored from the start, as by nohup, remain ignored."""
+    names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+    return [n for n in names if hasattr(signal, n) and signal.getsignal(getattr(signal, n)) is not signal.SIG_IGN]
 
 
 def _lines(file: Path) -> list[str]:
@@ -132,13 +146,13 @@ def end_with_parent() -> None:
 
 
 def leave(code: int) -> int:
-    """Return the exit code; in a process group, exit immediately.
+    """Return the exit code; in a process group and after Ctrl-C, exit immediately.
 
     An immediate exit skips the shutdown of the Python interpreter. During shutdown, a thread of the process group that
     requires the interpreter lock would abort the process, and after an error the destructor of the group would wait for
-    exited processes.
+    exited processes. After Ctrl-C, shutdown may wait for a lock that the interrupted function did not release.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if "TORCHELASTIC_RUN_ID" in os.environ or code == INTERRUPTED:
         if code == 0:
             atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -9,8 +9,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from m3g._interrupts import INTERRUPTED, exiting_on_interrupt, started_by_command
 from m3g._values import suggestion
-from m3g.cli.interrupts import INTERRUPTED, accept_interrupts, started_by_command
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser, data_root
 
@@ -59,7 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [argument for argument in arguments if argument != "--debug"]
     end_with_parent()
     try:
-        accept_interrupts()
         return _dispatch(arguments)
     except KeyboardInterrupt as error:
         if os.environ.get("RANK", "0") != "0":
@@ -112,7 +111,8 @@ def _dispatch(arguments: list[str]) -> int:
     args.given, args.command_line = given, arguments
     if name != "reproduce":  # its --run is an id, whose folder may not exist yet
         _open_runs(args)
-    return int(command.run(args, name) or 0)
+    with exiting_on_interrupt(False):
+        return int(command.run(args, name) or 0)
 
 
 def _open_runs(args: argparse.Namespace) -> None:

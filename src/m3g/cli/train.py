@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import cast
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
+from m3g._interrupts import exiting_on_interrupt
 from m3g._options import Options
 from m3g._values import positive_int
 from m3g.cli.command_line import Given, read_settings
-from m3g.cli.interrupts import exiting_on_interrupt
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.parser import Parser, data_root
 from m3g.training.loop.processes import is_first, started

@@ -186,13 +186,14 @@ def _fit(
 
 def _run(trainer: Trainer, module: MultiViewModule, data: ViewsData, folder: Run, *, resume: bool) -> None:
     """Run Lightning's loop and convert its exceptions."""
+    handler = signal.getsignal(signal.SIGINT)
     try:
         with logs.quiet():
             trainer.fit(module, data, ckpt_path=folder.checkpoint if resume else None, weights_only=True)
     except NonFiniteLoss as error:
         raise ValueError(f"{error}; the last good checkpoint is {folder.checkpoint}.") from error
     except SystemExit as error:  # after Ctrl-C or SIGTERM; Lightning leaves Ctrl-C disabled
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, handler)
         saved = folder.checkpoint.exists()
         advice = f"continue with m3g train --resume {folder.path}" if saved else "nothing was saved"
         raise KeyboardInterrupt(advice) from error

@@ -1,0 +1,126 @@
+"""Handling of Ctrl-C: one line of output, at any time and for any number of processes.
+
+Processes of a run are started with SIGINT blocked and accept it once they can exit silently; the process that started
+them reports the interruption for all. If SIGINT is ignored from the start (`nohup`, `m3g ... &` in a script), it stays
+ignored.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+INTERRUPTED = 130  # exit code after SIGINT
+STARTED_BY = "M3G_STARTED_BY"  # process id of the command that started this process
+
+
+def started_by_command() -> bool:
+    """Return whether this process was started by `m3g train --loop.devices`."""
+    return STARTED_BY in os.environ
+
+
+class _Handler:
+    """Handler of SIGINT that raises `KeyboardInterrupt`, after the import in progress if there is one.
+
+    During an import, a `KeyboardInterrupt` may be discarded by a callback or a compiled module, surface as another
+    error, or change the exit code. A second SIGINT during an import exits immediately.
+    """
+
+    def __init__(self) -> None:
+        self.exits = True  # immediately; there is nothing to clean up before a command begins
+        self._received = self._repeated = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        second = self._received and not self._repeated
+        self._received, self._repeated = True, False
+        if second and "RANK" in os.environ:
+            return  # torchrun forwards the SIGINT that Ctrl-C has already sent to this process
+        importing = _importing(frame)
+        if self.exits or (second and importing):
+            self._exit()
+        if not importing:
+            raise KeyboardInterrupt
+        self.repeat()
+
+    def repeat(self) -> None:
+        """Call the handler again in a moment; without `threading`, whose locks the main thread may hold."""
+
+        def interrupt() -> None:
+            time.sleep(0.01)
+            self._repeated = True
+            if sys.platform == "win32":  # where os.kill ends the process
+                _thread.interrupt_main()
+            else:  # also interrupts a system call of the main thread
+                os.kill(os.getpid(), signal.SIGINT)
+
+        _thread.start_new_thread(interrupt, ())
+
+    def _exit(self) -> None:
+        if not started_by_command() and os.environ.get("RANK", "0") == "0":
+            with contextlib.suppress(OSError):
+                os.write(2, b"m3g: error: interrupted\n")
+        os._exit(INTERRUPTED)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
+def handle_interrupts() -> None:
+    """Handle SIGINT in this process; deliver it if the process was started with SIGINT blocked and it is pending."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handler, report = _Handler(), sys.unraisablehook
+
+        def repeat_or_report(error: sys.UnraisableHookArgs) -> None:
+            if error.exc_type is KeyboardInterrupt:  # discarded, for example by `__del__`
+                handler.repeat()
+            else:
+                report(error)
+
+        signal.signal(signal.SIGINT, handler)
+        sys.unraisablehook = repeat_or_report
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+
+
+@contextlib.contextmanager
+def exiting_on_interrupt(exits: bool = True) -> Iterator[None]:
+    """Exit immediately on SIGINT, because there is nothing to clean up; if `exits` is False, raise `KeyboardInterrupt`.
+
+    Without `handle_interrupts`, in a user's program, nothing changes.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if not isinstance(handler, _Handler):
+        yield
+        return
+    sys.stdout.flush()
+    before, handler.exits = handler.exits, exits
+    try:
+        yield
+    finally:
+        handler.exits = before
+
+
+@contextlib.contextmanager
+def children_without_interrupts() -> Iterator[None]:
+    """Block SIGINT in child processes; a second thread receives it for this process, so that its handlers still run."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    finished = threading.Event()
+    threading.Thread(target=finished.wait, daemon=True).start()  # before blocking: threads inherit the mask
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        finished.set()
