@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
@@ -123,12 +124,13 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
     """Plot per group (such as an unseen domain) a point with its interval for every arm, side by side."""
     names = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
     figure, (axis,) = panels(width=max(6.0, 1.3 * len(groups)))
+    distance = min(0.14, 0.8 / len(names))  # groups do not overlap
     for number, arm in enumerate(names):
-        offset = (number - (len(names) - 1) / 2) * 0.14
+        offset = (number - (len(names) - 1) / 2) * distance
         shown = [(x + offset, *arms[arm]) for x, arms in enumerate(groups.values()) if arm in arms]
         xs, means, widths = (list(part) for part in zip(*shown))
         axis.errorbar(xs, means, yerr=widths, linestyle="", capsize=2, label=arm, **style(number))
-    axis.set_xticks(range(len(groups)), list(groups))
+    axis.set_xticks(range(len(groups)), [textwrap.fill(name, 14) for name in groups])
     axis.set(ylabel=ylabel)
     axis.grid(axis="y", alpha=0.3)
     axis.legend(frameon=False, fontsize=8, ncols=2)
