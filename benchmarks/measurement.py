@@ -16,7 +16,7 @@ import torch
 
 SECONDS = 1.0  # total time of repeated calls
 LONG = 3.0  # seconds of a call that is not repeated
-MOST_FIXED_STEPS = 12
+MAX_FIXED_STEPS = 12
 
 
 def noisy_views(k: int, n: int, noise: float = 1.0, *, d: int = 64) -> torch.Tensor:
@@ -111,7 +111,7 @@ def compiled_forward(views: torch.Tensor, epsilon: float, tol: float) -> dict[st
     import m3g
 
     problem = m3g.CircularVariance()(views)
-    for steps in range(1, MOST_FIXED_STEPS + 1):
+    for steps in range(1, MAX_FIXED_STEPS + 1):
         solver = m3g.Factored(fixed_steps=steps)
         if m3g.solve(problem, epsilon=epsilon, tol=tol, solver=solver).converged:
             break

@@ -28,7 +28,7 @@ from m3g.experiments.views.sets import SETS
 # Function of embeddings (k, n, d) of unit length and their mask (k, n) that returns the loss.
 Objective = Callable[[Tensor, Tensor], Tensor]
 MEASURES = ("linear probe", "R@1", "from all others")
-STEPS, WIDTH, DIMENSIONS, RATE, MOST_ROWS = 400, 128, 32, 3e-3, 2000
+STEPS, WIDTH, DIMENSIONS, RATE, MAX_ROWS = 400, 128, 32, 3e-3, 2000
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def load_rows(name: str, k: int, source: Path) -> tuple[list[Tensor], Tensor]:
     """Return k views (n, d_l) of at most 2 000 rows, and their labels (n,)."""
     entry = SETS[name]
     arrays = entry.read(source)
-    order = torch.randperm(len(arrays["label"]), generator=torch.Generator().manual_seed(0))[:MOST_ROWS]
+    order = torch.randperm(len(arrays["label"]), generator=torch.Generator().manual_seed(0))[:MAX_ROWS]
     views = [torch.as_tensor(arrays[view]).float()[order] for view in entry.views[:k]]
     labels = np.unique(arrays["label"], return_inverse=True)[1].ravel()  # some sets have names of classes
     return views, torch.as_tensor(labels)[order]

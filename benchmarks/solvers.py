@@ -41,7 +41,7 @@ TARGETS = {
     **{(64, 3): 10, (96, 3): 10, (128, 3): 10, (32, 4): 10, (16, 5): 10, (64, 2): 1 / 1.3},
 }
 # Target: maximum number of operators of one eager solve.
-MOST_OPERATORS = {(64, 2, 0.05): 60, (64, 3, 0.05): 130, (32, 4, 0.05): 150, (96, 3, 0.03): 250}
+MAX_OPERATORS = {(64, 2, 0.05): 60, (64, 3, 0.05): 130, (32, 4, 0.05): 150, (96, 3, 0.03): 250}
 
 
 def measure(program: str, n: int, k: int, epsilon: float, **options: Any) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _line(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:
     """Return one row: the measurement of m3g, followed by those of the peers."""
     key = (row["n"], row["k"], row["epsilon"], row["tol"])
     peer, pot = find(rows, "ott-jax", *key), find(rows, "pot", *key)
-    most = MOST_OPERATORS.get(key[:3]) if row["tol"] == 1e-3 else None
+    most = MAX_OPERATORS.get(key[:3]) if row["tol"] == 1e-3 else None
 
     def milliseconds(measured: dict[str, Any] | None, field: str = "seconds") -> str:
         return f"{measured[field] * 1e3:.2f}" if measured and field in measured else "-"

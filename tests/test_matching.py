@@ -88,7 +88,7 @@ def test_local_search_finds_the_result_of_exhaustive_search(k, n, seed, cost):
     options = {"cost": cost, "epsilon": 0.05, "tol": 1e-8}
     whole = m3g.match(views, **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "MOST_TUPLES", 0)
+        patch.setattr(matching, "MAX_TUPLES", 0)
         searched = m3g.match(views, **options)
     assert torch.equal(whole.tuples, searched.tuples)
     assert torch.allclose(whole.probabilities, searched.probabilities, atol=1e-6)

@@ -41,7 +41,7 @@ __all__ = [
 
 Views = Tensor | Sequence[Tensor]
 # Lengths whose squares are in the range of float32, without loss of precision.
-SHORTEST, LONGEST = 1e-15, 1e18
+MIN_LENGTH, MAX_LENGTH = 1e-15, 1e18
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -183,7 +183,7 @@ def _lengths(points: Tensor) -> Tensor:
     unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
-        if shortest.item() > SHORTEST and longest.item() < LONGEST:
+        if shortest.item() > MIN_LENGTH and longest.item() < MAX_LENGTH:
             return norms
     wide: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=torch.float64)
     return wide.to(points.dtype)

@@ -45,7 +45,7 @@ def typed(function: Callable[..., object], options: Options, *, prefix: str = ""
         >>> typed(f, {"size": 3, "names": ["a"]})
         >>> typed(f, {"names": "a"})
         Traceback (most recent call last):
-        ValueError: names must be a list of words or null, got 'a'.
+        ValueError: names must be a list of strings or null, got 'a'.
     """
     hints = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     for name, value in options.items():
@@ -56,7 +56,7 @@ def typed(function: Callable[..., object], options: Options, *, prefix: str = ""
 _WORDS: dict[Annotation, str] = {
     int: "a whole number",
     float: "a number",
-    str: "a word",
+    str: "a string",
     bool: "true or false",
     NoneType: "null",
     dict: "a mapping of names to values",
@@ -97,5 +97,5 @@ def in_words(hint: Annotation) -> str:
         return f"a list of {len(inner)} numbers"
     if origin is Sequence:
         one = in_words(inner[0]).removeprefix("a ")
-        return f"a list of {one.replace('word', 'words').replace('number', 'numbers')}"
+        return f"a list of {one.replace('string', 'strings').replace('number', 'numbers')}"
     return _WORDS.get(Mapping if is_typeddict(hint) else origin or hint, str(hint))

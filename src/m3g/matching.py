@@ -20,8 +20,8 @@ from m3g.polymatching import NO_ROW, calibrate, fit_calibration, memberships, ro
 from m3g.solvers import Solution, Solver, solve
 
 # Maximum number of tuples for exhaustive enumeration; beyond it, a local search selects the tuple of each point.
-MOST_TUPLES = 2**26
-MOST_SWEEPS = 100
+MAX_TUPLES = 2**26
+MAX_SWEEPS = 100
 DEFAULT_EPSILON = 0.01
 
 
@@ -137,9 +137,9 @@ def match(
     one_to_one = one_to_one or threshold > 0
     if one_to_one and alternatives > 1:
         raise ValueError(f"alternatives must be 1 for a one-to-one matching, got {alternatives}.")
-    if alternatives > 1 and problem.num_tuples > MOST_TUPLES:
+    if alternatives > 1 and problem.num_tuples > MAX_TUPLES:
         raise ValueError(
-            f"alternatives must be 1 for more than {MOST_TUPLES} tuples, got {alternatives} and {problem.num_tuples}."
+            f"alternatives must be 1 for more than {MAX_TUPLES} tuples, got {alternatives} and {problem.num_tuples}."
         )
     rows = None if known is None else _validated_known(known, sizes)
     if rows is not None and not one_to_one:
@@ -163,7 +163,7 @@ def match(
             )
             probabilities = membership.nan_to_num(nan=1.0).amin(1)
             return Matching(tuples[:, original_order], probabilities, anchor, solution, membership[:, original_order])
-        if problem.num_tuples <= MOST_TUPLES:
+        if problem.num_tuples <= MAX_TUPLES:
             tuples, mass = _most_probable_tuples(solution, alternatives)
         else:
             tuples, mass = _locally_optimal_tuples(solution, cost, [parts[l] for l in order])
@@ -275,7 +275,7 @@ def _locally_optimal_tuples(solution: Solution, cost: Cost, views: list[Tensor])
     columns = [torch.arange(n, device=views[0].device)]
     columns += [solution.pair_marginal(0, m).argmax(1) for m in range(1, k)]
     log_mass = torch.full((n,), -torch.inf, dtype=views[0].dtype, device=views[0].device)
-    for _ in range(MOST_SWEEPS):
+    for _ in range(MAX_SWEEPS):
         changed = False
         for m in range(1, k):
             points = [view[column].unsqueeze(1) for view, column in zip(views, columns)]

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from m3g.costs import Cost
 
 NO_ROW = -1
-MOST_SWEEPS = 100
+MAX_SWEEPS = 100
 CHUNK = 2**22  # tuples whose cost is computed at a time
 EM_STEPS = 100
 NEWTON_STEPS = 100
@@ -48,7 +48,7 @@ def exchange(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
     """Reassign one view given all others, view by view, until the total cost stops decreasing."""
     tuples, k = tuples.clone(), tuples.shape[1]
     unchanged = 0
-    for update in range(MOST_SWEEPS * k):
+    for update in range(MAX_SWEEPS * k):
         m = (update + 1) % k
         added = added_cost(cost, views, tuples, m)
         column = _best_assignment(added)
@@ -252,7 +252,7 @@ def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, threshold: flo
     Each pass removes the least probable such row of every tuple, until no such row is left. A removed row joins another
     tuple without a row of its view, or another removed row, if the probability is at least `threshold`.
     """
-    for _ in range(MOST_SWEEPS):
+    for _ in range(MAX_SWEEPS):
         has_partner = (tuples != NO_ROW).sum(1, keepdim=True) > 1
         membership = torch.where(has_partner, memberships(cost, views, tuples), torch.nan)
         lowest, view = membership.nan_to_num(nan=torch.inf).min(1)

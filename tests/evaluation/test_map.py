@@ -56,7 +56,7 @@ def test_many_classes_are_labelled_in_the_map(tmp_path, monkeypatch, classes):
     (figure,) = drawn
     assert figure.legends == []
     texts = figure.axes[0].texts
-    assert len({text.get_text() for text in texts}) == min(classes, map.MOST_NAMES)
-    assert all(len(text.get_text()) <= map.LONGEST for text in texts)
+    assert len({text.get_text() for text in texts}) == min(classes, map.MAX_LABELS)
+    assert all(len(text.get_text()) <= map.MAX_LABEL_LENGTH for text in texts)
     assert len(set(map.colours(classes))) == classes
     assert min(size_of(plots.save(figure, tmp_path / "map.png"))) > 300

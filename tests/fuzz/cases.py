@@ -18,7 +18,7 @@ COSTS = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", "prod
 PAIRWISE = ("sqeuclidean", "cosine", "coulomb")
 SOLVERS = ("auto", "factored", "dense", "sinkhorn", "sampled")
 GRAPHS = ("complete", "chain", "star", "random")
-MOST_TUPLES = 3000
+MAX_TUPLES = 3000
 MASSES = (1.0, 1e-9, 1e-4, 7.0, 1e4, 1e9)
 SCALES = (1.0, 1e-20, 1e-8, 1e-3, 1e3, 1e8)
 
@@ -63,7 +63,7 @@ def draw(seed: int, *, solver: str | None = None) -> Case:
     """A random case: all solvers, costs, types, weights, graphs, masks and batches."""
     rng = np.random.default_rng(seed)
     k = int(rng.choice([2, 3, 4, 5, 6, 7, 8], p=[0.2, 0.3, 0.2, 0.12, 0.08, 0.05, 0.05]))
-    largest = max(2, int(MOST_TUPLES ** (1 / k)))
+    largest = max(2, int(MAX_TUPLES ** (1 / k)))
     equal = rng.random() < 0.5
     sizes = [int(rng.integers(1 if k < 5 else 2, min(largest, 40) + 1)) for _ in range(k)]
     if equal:

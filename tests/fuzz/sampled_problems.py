@@ -18,7 +18,7 @@ PLAIN = ("cv", "cv-algorithm2", "csd", "sqeuclidean", "cosine", "coulomb", "weig
 PRODUCTS = ("product", "0.5*cv + 0.5*product", "cv[:0.5] + product[0.5:]", "csd + 0.3*cosine", "product + 0.5*csd")
 COSTS = (*PLAIN, *PRODUCTS)
 # Number of tuples of the largest problem; the reference sums over all of them.
-MOST_TUPLES = 30_000
+MAX_TUPLES = 30_000
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Case:
         )
 
 
-def draw(seed: int, *, most_tuples: int = MOST_TUPLES, costs: Sequence[str] = COSTS) -> Case:
+def draw(seed: int, *, most_tuples: int = MAX_TUPLES, costs: Sequence[str] = COSTS) -> Case:
     """k from 2 to 8, equal or unequal sizes, shared or unrelated points, weights or none, epsilon from .001 to 1."""
     rng = np.random.default_rng(seed)
     k = int(rng.integers(2, 9))

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from fuzz.sampled_problems import MOST_TUPLES, Case, draw, true_value
+from fuzz.sampled_problems import MAX_TUPLES, Case, draw, true_value
 from m3g.solvers import SamplingWarning
 
 # Relative rounding of the reference itself.
@@ -98,7 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--most-tuples", type=int, default=MOST_TUPLES)
+    parser.add_argument("--most-tuples", type=int, default=MAX_TUPLES)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     verdicts = []

@@ -41,10 +41,10 @@ def test_any_pair_loss_accepts_a_teacher(pair, mask, views, teacher):
     z, t = unit(views), unit(teacher)
     seen = torch.ones(3, 5, dtype=torch.bool) if mask is None else mask
     ordered = list(permutations(range(3), 2))
-    assert losses.pairwise(views, fast, mask=mask, teacher=teacher, least_points=2).item() == pytest.approx(
+    assert losses.pairwise(views, fast, mask=mask, teacher=teacher, min_points=2).item() == pytest.approx(
         literal.pairwise(z, seen, slow, pairs=ordered, target=t, least=2)
     )
-    assert losses.average_of_rest(views, fast, mask=mask, teacher=teacher, least_points=2).item() == pytest.approx(
+    assert losses.average_of_rest(views, fast, mask=mask, teacher=teacher, min_points=2).item() == pytest.approx(
         literal.average_of_rest(z, seen, slow, target=t, least=2)
     )
 
@@ -72,7 +72,7 @@ def test_the_first_views_are_compared_with_all(views):
 
 
 def test_a_pair_loss_with_parameters_is_trained_along(views):
-    loss = losses.Pairwise(losses.InfoNCE(learn_temperature=True), least_points=2)
+    loss = losses.Pairwise(losses.InfoNCE(learn_temperature=True), min_points=2)
     loss(views).backward()
     (parameter,) = loss.parameters()
     assert parameter.grad.isfinite()

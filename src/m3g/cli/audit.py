@@ -1,4 +1,4 @@
-"""`m3g audit`: list the entries of a table that do not match their row."""
+"""`m3g audit`: list the training entries that do not match their row."""
 
 from __future__ import annotations
 

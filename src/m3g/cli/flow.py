@@ -1,4 +1,4 @@
-"""`m3g flow`: animate gradient descent on a loss until the best polymatching is the true one."""
+"""`m3g flow`: animate gradient descent on a loss, with the true matching and the best polymatching."""
 
 from __future__ import annotations
 

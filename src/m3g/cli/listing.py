@@ -12,9 +12,9 @@ from m3g.cli.output import print_table
 from m3g.cli.parser import Parser
 
 DESCRIPTION = {
-    "losses": "List the losses that m3g train --loss accepts; with a name, its options.",
-    "data": "List the data sets that m3g train --data accepts; with a name, its options.",
-    "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept; with a name, its options.",
+    "losses": "List the losses that m3g train --loss accepts, or the options of one of them.",
+    "data": "List the data sets that m3g train --data accepts, or the options of one of them.",
+    "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept, or the options of one.",
 }
 # Options shared by many losses; used if the class does not describe them.
 SHARED = {
@@ -27,7 +27,7 @@ USAGE = {"losses": "[NAME]", "data": "[NAME]", "encoders": "[NAME]"}
 
 
 def arguments(parser: Parser, name: str) -> None:
-    parser.add_argument("name", type=str, nargs="?", help="show the options of this name")
+    parser.add_argument("name", type=str, nargs="?", help="name whose options are listed")
 
 
 def run(args: Namespace, name: str) -> None:
@@ -37,7 +37,7 @@ def run(args: Namespace, name: str) -> None:
 def _losses(name: str | None) -> None:
     if name is None:
         rows = [(loss, entry.summary, entry.cost) for loss, entry in LOSSES.items()]
-        print_table(["loss", "what it does", "cost"], rows)
+        print_table(["loss", "what it does", "complexity"], rows)
         print("\nm3g losses NAME shows the options of a loss; m3g train --loss NAME uses it.")
     else:
         entry = find("the loss", name, LOSSES)

@@ -103,7 +103,7 @@ def run(args: Namespace, name: str) -> None:
         (*("" if row == NO_ROW else row for row in rows), f"{probability:.4f}")
         for rows, probability in zip(matching.tuples.tolist(), matching.probabilities.tolist())
     ]
-    print_table(head, rows, most=SHOWN)
+    print_table(head, rows, max_rows=SHOWN)
     if matching.memberships is None:
         certain = float((matching.probabilities[:: args.alternatives] > 0.5).double().mean())
         print(f"{100 * certain:.0f} % of the rows of {head[matching.anchor]} have a tuple of probability above 0.5")

@@ -28,16 +28,16 @@ def check_new_folder(name: str | None) -> Path | None:
     return None if name is None else Path(name)
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, most: int | None = None) -> None:
-    """Print a table with rich; with `most`, only that many rows."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, max_rows: int | None = None) -> None:
+    """Print a table with rich; with `max_rows`, only the first rows and the number of the others."""
     from rich.console import Console
     from rich.table import Table
 
     grid = Table()
     for title in head:
         grid.add_column(title, no_wrap=title == head[0])
-    for row in rows[:most]:
+    for row in rows[:max_rows]:
         grid.add_row(*map(str, row))
     Console().print(grid)
-    if most is not None and len(rows) > most:
-        print(f"... and {len(rows) - most} more")
+    if max_rows is not None and len(rows) > max_rows:
+        print(f"... and {len(rows) - max_rows} more")

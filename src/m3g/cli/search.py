@@ -108,7 +108,7 @@ def run(args: Namespace, name: str) -> None:
             row = int(objects.index[position])
             label = [objects.label_name(position)] if labelled else []
             table.append([query, rank, row, f"{similarity:.4f}", *label, *cells.get(row, {}).values()])
-    print_table(head, [[_short(cell) for cell in row] for row in table], most=SHOWN)
+    print_table(head, [[_short(cell) for cell in row] for row in table], max_rows=SHOWN)
     if out is not None and out.suffix == ".html":
         _write_page(out, args, head, table, shown)
     elif out is not None:
@@ -154,14 +154,20 @@ class _Cells(NamedTuple):
         return self.source.rows(self.columns, rows) if self.source is not None and self.columns else {}
 
 
-def _short(cell: object, most: int | None = CHARACTERS) -> object:
-    """Return a cell as text of at most `most` characters; the content of a file is replaced by its size."""
+def _short(cell: object, max_length: int | None = CHARACTERS) -> object:
+    """Return a cell as text of at most `max_length` characters; the content of a file is replaced by its size."""
     if isinstance(cell, dict):
         cell = cell.get("path") or cell.get("bytes")
     if isinstance(cell, bytes):
         return f"{len(cell)} bytes"
     text = "" if cell is None else str(cell)
-    return cell if isinstance(cell, int) else text if most is None or len(text) <= most else f"{text[: most - 1]}…"
+    return (
+        cell
+        if isinstance(cell, int)
+        else text
+        if max_length is None or len(text) <= max_length
+        else f"{text[: max_length - 1]}…"
+    )
 
 
 def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[object]], shown: _Cells) -> None:

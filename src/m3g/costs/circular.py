@@ -33,7 +33,7 @@ class CircularVariance(Cost):
     Args:
         scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the paper's
             Algorithm 2: 16 for k = 2, 9 for k = 3. "definition" gives the same coupling if epsilon is divided
-            by this factor. Use "algorithm2" with the published values of epsilon.
+            by this factor. The paper does not state to which of the two its values of epsilon refer.
 
     Example:
         >>> import torch, m3g

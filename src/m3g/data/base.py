@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     LightningDataModule = _checks.extra("lightning", "train").LightningDataModule
 
-MOST_WORKERS = 64  # limit of num_workers, or twice the number of CPUs if that is larger
+MAX_WORKERS = 64  # limit of num_workers, or twice the number of CPUs if that is larger
 USUAL_BATCH = 64  # default number of rows per batch
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class ViewsData(LightningDataModule):
         self.seed = _checks.seed("seed", seed)
         if not isinstance(num_workers, int) or num_workers < 0:
             raise ValueError(f"num_workers must be a whole number of at least 0, got {num_workers!r}.")
-        most = max(MOST_WORKERS, 2 * (os.cpu_count() or 1))
+        most = max(MAX_WORKERS, 2 * (os.cpu_count() or 1))
         if num_workers > most:
             raise ValueError(f"num_workers must be at most {most} processes on this machine, got {num_workers}.")
         self.num_workers = num_workers

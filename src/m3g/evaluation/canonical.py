@@ -10,7 +10,7 @@ from torch import Tensor
 
 from m3g import _checks
 
-SMALLEST = 1e-10  # a variance below this fraction of the largest counts as zero
+MIN_RELATIVE_VARIANCE = 1e-10  # a variance below this fraction of the largest counts as zero
 
 
 class Basis(NamedTuple):
@@ -39,7 +39,7 @@ def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None =
     wide = view.shape[1] > view.shape[0]
     values, vectors = torch.linalg.eigh((view @ view.T if wide else view.T @ view) / (rows or len(view)))
     values, vectors = values.flip(0)[:rank], vectors.flip(1)[:, :rank]
-    keep = values > max(SMALLEST * float(values[0]), 1e-300)
+    keep = values > max(MIN_RELATIVE_VARIANCE * float(values[0]), 1e-300)
     if not bool(keep.any()):  # a constant view
         return Basis(torch.eye(view.shape[1], 1, dtype=view.dtype), values.new_zeros(1))
     values, vectors = values[keep], vectors[:, keep]

@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
 Colour = tuple[float, ...]
-MOST_IN_LEGEND = 20  # maximum number of classes in the legend; more are labelled in the map
-MOST_NAMES = 80  # maximum number of labels in the map, of the most frequent classes
-LONGEST = 18  # maximum number of letters of a label
+MAX_LEGEND_ENTRIES = 20  # maximum number of classes in the legend; more are labelled in the map
+MAX_LABELS = 80  # maximum number of labels in the map, of the most frequent classes
+MAX_LABEL_LENGTH = 18  # maximum number of letters of a label
 LINKED = 12  # number of objects whose views are connected
 
 
@@ -62,7 +62,7 @@ def plot_map(
 
     columns = max(1, math.ceil(k / 2)) if k <= 8 else math.ceil(k**0.5)
     lines = math.ceil(k / columns)
-    side = 5.4 if len(names) <= MOST_IN_LEGEND else 7.5  # names require space
+    side = 5.4 if len(names) <= MAX_LEGEND_ENTRIES else 7.5  # names require space
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(side * (1 + columns / lines), side + 1.0), layout="constrained", dpi=130)
     figure.suptitle(
@@ -85,7 +85,7 @@ def plot_map(
     for axis in figure.axes:
         axis.set(xticks=[], yticks=[], box_aspect=1)  # the axes of such a map have no unit
         axis.spines[:].set_color("0.8")
-    if len(names) <= MOST_IN_LEGEND:
+    if len(names) <= MAX_LEGEND_ENTRIES:
         dots = [overview.scatter([], [], s=40, color=[tone], linewidths=0) for tone in palette]
         figure.legend(dots, names, loc="outside lower center", ncols=min(len(names), 10), frameon=False)
     else:
@@ -115,13 +115,13 @@ def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str]
     height = float(size / 72 / 7 * (high[1] - low[1])) * 1.3
     letter = float(0.6 * size / 72 / 7 * (high[0] - low[0]))
     taken: list[tuple[float, float, float]] = []
-    for kind in code.bincount(minlength=len(names)).argsort(descending=True, stable=True)[:MOST_NAMES].tolist():
+    for kind in code.bincount(minlength=len(names)).argsort(descending=True, stable=True)[:MAX_LABELS].tolist():
         points = places[code == kind]
         if len(points) == 0:
             continue
         middle = points.median(0).values
         x, y = points[(points - middle).square().sum(1).argmin()].tolist()  # at a point, even if the class is split
-        name = names[kind] if len(names[kind]) <= LONGEST else names[kind][: LONGEST - 1] + "…"
+        name = names[kind] if len(names[kind]) <= MAX_LABEL_LENGTH else names[kind][: MAX_LABEL_LENGTH - 1] + "…"
         half = letter * len(name) / 2
         tries = [y + sign * (step + 0.9) * height for step in range(12) for sign in (1, -1)]  # above or below its point
         free = (
@@ -150,7 +150,7 @@ def tsne(points: Tensor) -> Tensor:
 def colours(count: int) -> list[Colour]:
     """Return distinguishable colours, none too light for a white background."""
     matplotlib = _checks.extra("matplotlib", "plot")
-    if count <= MOST_IN_LEGEND:
+    if count <= MAX_LEGEND_ENTRIES:
         return [matplotlib.colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]
     hsv_to_rgb = _checks.extra("matplotlib.colors", "plot").hsv_to_rgb
     # Steps of the golden angle separate neighbours in the list; three intensities separate close hues.

@@ -25,7 +25,7 @@ ALL_UP_TO = 6  # number of views up to which every subset is evaluated
 PER_SIZE = 10  # subsets of each size for more views
 MISSING_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 DRAWS = 3  # random draws of the missing entries per rate
-MOST_ROWS = 1000  # maximum number of test rows used for retrieval
+MAX_ROWS = 1000  # maximum number of test rows used for retrieval
 Score = Literal["linear", "linear_raw", "recall_at_1"]
 
 
@@ -102,7 +102,7 @@ def without_views(
     if train.labels is not None and test.labels is not None:
         chance["linear"] = guess(train.labels, test.labels)
 
-    rows = torch.linspace(0, n - 1, min(n, MOST_ROWS)).long()
+    rows = torch.linspace(0, n - 1, min(n, MAX_ROWS)).long()
     present = present[:, rows]
     points = Embedded(test.embeddings.double().cpu()[:, rows], mask=present)
     for entry, subset, entries in zip(subset_scores, subsets, by_subset):

@@ -13,7 +13,7 @@ from m3g.costs import Cost
 from m3g.evaluation.embedded import Embedded, Readout
 
 LEVELS = (1, 5, 10)
-MOST_SCORES = 2**20  # maximum number of similarities computed at a time
+MAX_SCORES = 2**20  # maximum number of similarities computed at a time
 
 
 class Retrieval(NamedTuple):
@@ -38,7 +38,7 @@ def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
 
     Points that tie with the truth count half, so that collapsed embeddings have the mean rank of a random order.
     """
-    chunk = max(1, min(1024, MOST_SCORES // len(gallery)))
+    chunk = max(1, min(1024, MAX_SCORES // len(gallery)))
     # One tensor for all ranks, because small tensors between large ones fragment the memory.
     ranks = torch.empty(len(queries), device=queries.device)
     for part, true, rank in zip(queries.split(chunk), truth.split(chunk), ranks.split(chunk)):

@@ -23,7 +23,7 @@ from m3g.solvers import solve
 SPACES = {"plane": 2, "sphere": 3}
 COSTS = {"plane": "sqeuclidean", "sphere": "cv"}  # default cost
 PLANE_LOSSES = ("m3g", "infonce-pwe")
-MOST_TUPLES = 5000  # maximum number of tuples for the linear program
+MAX_TUPLES = 5000  # maximum number of tuples for the linear program
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
         raise ValueError(f"n must be a whole number of at least 2, got {n!r}.")
     if not isinstance(k, int) or not 2 <= k <= 10:
         raise ValueError(f"k must be a whole number from 2 to 10, got {k!r}.")
-    if n**k > MOST_TUPLES:
-        raise ValueError(f"n ** k must be at most {MOST_TUPLES}, got {n} ** {k} = {n**k}: use fewer objects or views.")
+    if n**k > MAX_TUPLES:
+        raise ValueError(f"n ** k must be at most {MAX_TUPLES}, got {n} ** {k} = {n**k}: use fewer objects or views.")
     random = torch.Generator().manual_seed(seed)
     if space == "plane":
         return torch.rand(k, n, 2, generator=random, dtype=torch.float64)

@@ -23,7 +23,7 @@ def pairwise(
     teacher: Views | None = None,
     first: int | None = None,
     symmetric: bool = False,
-    least_points: int = 1,
+    min_points: int = 1,
     normalize: bool = True,
 ) -> Tensor:
     r"""Mean of a pair loss over all pairs of views (`pwe`, Eq. 3 of the paper).
@@ -45,7 +45,7 @@ def pairwise(
         symmetric: use both orders of each pair, for a pair loss that is not symmetric. By default, a pair is used in
             the order l < m; with a teacher, in both orders; with `first`, in the orders in which the first argument is
             one of the leading views.
-        least_points: skip pairs of views with fewer objects in common; use 2 for a contrastive loss.
+        min_points: skip pairs of views with fewer objects in common; use 2 for a contrastive loss.
         normalize: scale every vector to unit length first.
 
     Complexity: k(k - 1)/2 evaluations of the pair loss; O(k² n² d) for InfoNCE.
@@ -58,7 +58,7 @@ def pairwise(
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
-    points, targets, present = _validated_sides(views, mask, teacher, normalize, least_points)
+    points, targets, present = _validated_sides(views, mask, teacher, normalize, min_points)
     k = len(points)
     if first is not None and positive_int("first", first) > k:
         raise ValueError(f"first must be a number of views up to k = {k}, got {first}.")
@@ -72,9 +72,9 @@ def pairwise(
         if getattr(pair_loss, "takes_batches", False):
             left, right = (list(side) for side in zip(*pairs))
             return pair_loss(points[left], targets[right])
-        return mean_over(pair_loss, ((points[l], targets[m], None) for l, m in pairs), least_points)
+        return mean_over(pair_loss, ((points[l], targets[m], None) for l, m in pairs), min_points)
     sides = ((points[l], targets[m], present[l] & present[m]) for l, m in pairs)
-    return mean_over(pair_loss, sides, least_points)
+    return mean_over(pair_loss, sides, min_points)
 
 
 @outside_autocast
@@ -86,7 +86,7 @@ def average_of_rest(
     teacher: Views | None = None,
     renormalize: bool = True,
     symmetric: bool = False,
-    least_points: int = 1,
+    min_points: int = 1,
     normalize: bool = True,
 ) -> Tensor:
     r"""Mean of a pair loss between each view and the average of the others (`ave`, Eq. 4 of the paper).
@@ -96,7 +96,7 @@ def average_of_rest(
     With a teacher the average is over the other views of the teacher.
 
     Args:
-        views, pair_loss, mask, teacher, least_points, normalize: as for `pairwise`. With a mask the average is over
+        views, pair_loss, mask, teacher, min_points, normalize: as for `pairwise`. With a mask the average is over
             the other views that are present; objects with a single view are skipped.
         renormalize: scale the average to unit length, because pair losses expect unit vectors. False computes exactly
             the formula above. The average is then shorter where the other views disagree, which has the effect of a
@@ -113,7 +113,7 @@ def average_of_rest(
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
-    points, targets, present = _validated_sides(views, mask, teacher, normalize, least_points)
+    points, targets, present = _validated_sides(views, mask, teacher, normalize, min_points)
     if present is None:
         rest = (targets.sum(0) - targets) / (len(points) - 1)
         has_rest: Iterable[Tensor | None] = [None] * len(points)
@@ -130,33 +130,33 @@ def average_of_rest(
     sides = list(zip(points, rest, has_rest))
     if symmetric:
         sides += [(average, view, usable) for view, average, usable in sides]
-    return mean_over(pair_loss, sides, least_points)
+    return mean_over(pair_loss, sides, min_points)
 
 
 def _validated_sides(
-    views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, least_points: int
+    views: Views, mask: Tensor | None, teacher: Views | None, normalize: bool, min_points: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the validated first and second arguments of the pair loss (k, n, d), and the mask (k, n)."""
-    positive_int("least_points", least_points)
-    points, present = clean(views, mask, normalize=normalize, least_points=least_points)
+    positive_int("min_points", min_points)
+    points, present = clean(views, mask, normalize=normalize, min_points=min_points)
     if teacher is None:
         return points, points, present
-    targets, _ = clean(teacher, present, normalize=normalize, least_points=least_points, name="teacher")
+    targets, _ = clean(teacher, present, normalize=normalize, min_points=min_points, name="teacher")
     same_shape(points, targets)
     return points, targets.detach().to(points.dtype), present
 
 
-def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], least_points: int) -> Tensor:
+def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], min_points: int) -> Tensor:
     """Return the mean of the pair loss over triples (a, b, present), weighted by their numbers of objects.
 
     `present` (bool, n) selects the objects of a and b (n, d) that are used; None selects all. Triples with fewer than
-    `least_points` selected objects are skipped.
+    `min_points` selected objects are skipped.
     """
     total, weight = None, 0
     for a, b, present in sides:
         if present is not None:
             a, b = a[present], b[present]
-        if len(a) < least_points:
+        if len(a) < min_points:
             continue
         value = pair_loss(a, b)
         if not isinstance(value, Tensor) or value.ndim > 0:
@@ -165,7 +165,7 @@ def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor 
         total = len(a) * value if total is None else total + len(a) * value
         weight += len(a)
     if total is None:
-        raise ValueError(f"mask must leave at least {least_points} objects with the same two views, got fewer.")
+        raise ValueError(f"mask must leave at least {min_points} objects with the same two views, got fewer.")
     return total / weight
 
 
@@ -173,7 +173,7 @@ class Pairwise(FunctionLoss):
     """Module form of `pairwise`, with the same options. The parameters of a pair loss that is a module are registered.
 
     Args:
-        pair_loss, first, symmetric, least_points: as in `pairwise`.
+        pair_loss, first, symmetric, min_points: as in `pairwise`.
         normalize, gather: as in `ViewLoss`.
     """
 
@@ -186,7 +186,7 @@ class Pairwise(FunctionLoss):
         *,
         first: int | None = None,
         symmetric: bool = False,
-        least_points: int = 1,
+        min_points: int = 1,
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
@@ -194,7 +194,7 @@ class Pairwise(FunctionLoss):
             pair_loss=pair_loss,
             first=first,
             symmetric=symmetric,
-            least_points=least_points,
+            min_points=min_points,
             normalize=normalize,
             gather=gather,
         )
@@ -204,7 +204,7 @@ class AverageOfRest(FunctionLoss):
     """Module form of `average_of_rest`, with the same options.
 
     Args:
-        pair_loss, renormalize, symmetric, least_points: as in `average_of_rest`.
+        pair_loss, renormalize, symmetric, min_points: as in `average_of_rest`.
         normalize, gather: as in `ViewLoss`.
     """
 
@@ -217,7 +217,7 @@ class AverageOfRest(FunctionLoss):
         *,
         renormalize: bool = True,
         symmetric: bool = False,
-        least_points: int = 1,
+        min_points: int = 1,
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
@@ -225,7 +225,7 @@ class AverageOfRest(FunctionLoss):
             pair_loss=pair_loss,
             renormalize=renormalize,
             symmetric=symmetric,
-            least_points=least_points,
+            min_points=min_points,
             normalize=normalize,
             gather=gather,
         )

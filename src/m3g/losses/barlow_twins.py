@@ -67,4 +67,4 @@ class BarlowTwins(Pairwise):
         gather: bool = False,
     ) -> None:
         pair_loss = partial(barlow_twins, redundancy=non_negative("redundancy", redundancy))
-        super().__init__(pair_loss, first=first, least_points=2, normalize=normalize, gather=gather)
+        super().__init__(pair_loss, first=first, min_points=2, normalize=normalize, gather=gather)

@@ -147,15 +147,15 @@ def _device(*values: object) -> torch.device:
     return torch.device("cpu")  # the function itself rejects arguments without a tensor
 
 
-def require_points(views: Tensor, least: int = 2) -> None:
-    if views.shape[-2] < least:
+def require_points(views: Tensor, min_points: int = 2) -> None:
+    if views.shape[-2] < min_points:
         raise ValueError(
-            f"views must have at least {least} points per view for this loss, got shape {shape_of(views)}."
+            f"views must have at least {min_points} points per view for this loss, got shape {shape_of(views)}."
         )
 
 
 def clean(
-    views: Views, mask: Tensor | None, *, normalize: bool, least_points: int = 2, name: str = "views"
+    views: Views, mask: Tensor | None, *, normalize: bool, min_points: int = 2, name: str = "views"
 ) -> tuple[Tensor, Tensor | None]:
     """Return a validated batch (k, n, d) and its mask (k, n) or None.
 
@@ -164,6 +164,6 @@ def clean(
     views = aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")
-    require_points(views, least_points)
+    require_points(views, min_points)
     mask = presence(mask, views)
     return masked_and_scaled(views, mask, normalize=normalize, name=name), mask

@@ -84,9 +84,7 @@ class InfoNCEPairwise(Pairwise):
         gather: bool = False,
     ) -> None:
         pair_loss = InfoNCE(temperature=temperature, learn_temperature=learn_temperature)
-        super().__init__(
-            pair_loss, first=first, symmetric=symmetric, least_points=2, normalize=normalize, gather=gather
-        )
+        super().__init__(pair_loss, first=first, symmetric=symmetric, min_points=2, normalize=normalize, gather=gather)
 
 
 class InfoNCEAverage(AverageOfRest):
@@ -113,7 +111,7 @@ class InfoNCEAverage(AverageOfRest):
             pair_loss,
             renormalize=renormalize,
             symmetric=symmetric,
-            least_points=2,
+            min_points=2,
             normalize=normalize,
             gather=gather,
         )

@@ -12,7 +12,7 @@ from m3g._checks import Views, positive_int
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.contrast import mean_where, present_points, require_objects
 
-LARGEST_FREQUENCY, KNOTS = 3.0, 17
+MAX_FREQUENCY, KNOTS = 3.0, 17
 
 
 @outside_autocast
@@ -82,9 +82,9 @@ def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
         projections: (k, n, A), the inner products of points and directions.
         weight: (k, n), 1 for present points and 0 for missing ones.
     """
-    frequencies = torch.linspace(0, LARGEST_FREQUENCY, KNOTS, dtype=projections.dtype, device=projections.device)
+    frequencies = torch.linspace(0, MAX_FREQUENCY, KNOTS, dtype=projections.dtype, device=projections.device)
     gaussian = torch.exp(-frequencies.square() / 2)
-    quadrature_weights = 2 * LARGEST_FREQUENCY / (KNOTS - 1) * gaussian
+    quadrature_weights = 2 * MAX_FREQUENCY / (KNOTS - 1) * gaussian
     quadrature_weights[[0, -1]] /= 2
     num_points = weight.sum(1)
     mean_weights = weight / num_points.clamp(min=1).unsqueeze(-1)

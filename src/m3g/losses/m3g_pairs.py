@@ -122,7 +122,7 @@ class M3GPairs(TwoViewGapMean):
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         if mask is not None and bool(mask.all()):
             mask = None  # so that all problems have one shape and are solved as a batch
-        shared: dict[str, Any] = {"mask": mask, "teacher": teacher, "least_points": 2, "normalize": self.normalize}
+        shared: dict[str, Any] = {"mask": mask, "teacher": teacher, "min_points": 2, "normalize": self.normalize}
         pair_term = pairwise(views, self.pair_loss, **shared)
         if self.rest == 0:
             return pair_term

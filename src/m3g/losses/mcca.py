@@ -12,7 +12,7 @@ from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.contrast import present_points
 
 # Added to the variance of each feature, so that the covariance of identical points is invertible.
-SMALLEST_VARIANCE = 1e-8
+ADDED_VARIANCE = 1e-8
 
 
 @outside_autocast
@@ -82,7 +82,7 @@ def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
     centred = (views - (views.sum(1) / num_points.unsqueeze(-1)).unsqueeze(1)) * weight.unsqueeze(-1)
     covariance = centred.mT @ centred / num_points[:, None, None]
     variance = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)
-    root = torch.linalg.cholesky(covariance + (ridge * variance + SMALLEST_VARIANCE)[:, None, None] * identity)
+    root = torch.linalg.cholesky(covariance + (ridge * variance + ADDED_VARIANCE)[:, None, None] * identity)
     whitened = torch.linalg.solve_triangular(root, centred.mT, upper=False)  # (k, d, n)
     num_common = weight @ weight.T
     cross = torch.einsum("lan,mbn->lmab", whitened, whitened) / num_common.clamp(min=1)[..., None, None]

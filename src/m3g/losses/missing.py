@@ -7,7 +7,7 @@ from torch import Tensor
 
 # A mean shorter than this has a random direction. It is divided by this constant instead of its length, so that the
 # imputed point tends to zero with the mean.
-SMALLEST_MEAN = 1e-3
+MIN_MEAN_LENGTH = 1e-3
 
 
 def imputed(points: Tensor, mask: Tensor) -> Tensor:
@@ -34,5 +34,5 @@ def imputed(points: Tensor, mask: Tensor) -> Tensor:
     total = detached.sum(-3, keepdim=True)
     lengths = torch.linalg.vector_norm(detached, dim=-1, keepdim=True).sum(-3, keepdim=True)
     count = mask.sum(-2, keepdim=True).clamp(min=1).unsqueeze(-1)
-    mean = torch.nn.functional.normalize(total / count, dim=-1, eps=SMALLEST_MEAN) * (lengths / count)
+    mean = torch.nn.functional.normalize(total / count, dim=-1, eps=MIN_MEAN_LENGTH) * (lengths / count)
     return torch.where(mask.unsqueeze(-1), points, mean)

@@ -43,7 +43,7 @@ def mmcr(
     Manifold Capacity Representations*, NeurIPS 2023 :cite:`yerxa2023`.
     """
     non_negative("compression", compression)
-    views, mask = clean(views, mask, normalize=normalize, least_points=1)
+    views, mask = clean(views, mask, normalize=normalize, min_points=1)
     centroids = views.mean(0) if mask is None else views.sum(0) / mask.sum(0).unsqueeze(-1)
     centroid_term: Tensor = -torch.linalg.svdvals(centroids).sum()
     if compression == 0:

@@ -12,7 +12,7 @@ from m3g.losses.contrast import require_objects
 from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
-LARGEST_TENSOR = 4 * 2**30
+MAX_TENSOR_BYTES = 4 * 2**30
 """Maximum size of the scores of all tuples in bytes, for `negatives="n_squared"`."""
 
 
@@ -104,7 +104,7 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
     fits(
         f"The scores of all tuples of {k} views of {n} points",
         views.element_size() * n ** (k - 1) * max(n, d),
-        LARGEST_TENSOR,
+        MAX_TENSOR_BYTES,
         'use negatives="n"',
     )
     # Row (i_2, ..., i_k) is the product of these points of all views except the first.

@@ -11,12 +11,12 @@ from m3g._checks import positive
 
 
 class Temperature(nn.Module):
-    """Temperature of a loss: a fixed positive number, or `smallest + exp(s)` with a learned parameter s.
+    """Temperature of a loss: a fixed positive number, or `minimum + exp(s)` with a learned parameter s.
 
     Args:
         value: the temperature, or its initial value if it is learned.
         learn: whether the temperature is learned.
-        smallest: lower bound of a learned temperature.
+        minimum: lower bound of a learned temperature.
 
     >>> Temperature(0.1)()
     0.1
@@ -24,23 +24,23 @@ class Temperature(nn.Module):
     0.07
     """
 
-    def __init__(self, value: float, *, learn: bool = False, smallest: float = 0.01) -> None:
+    def __init__(self, value: float, *, learn: bool = False, minimum: float = 0.01) -> None:
         super().__init__()
         self.value = positive("temperature", value)
-        self.smallest = smallest
+        self.minimum = minimum
         if learn:
-            if value <= smallest:
-                raise ValueError(f"temperature must be more than {smallest} when it is learned, got {value!r}.")
-            self.exponent = nn.Parameter(torch.tensor(math.log(value - smallest)))
+            if value <= minimum:
+                raise ValueError(f"temperature must be more than {minimum} when it is learned, got {value!r}.")
+            self.exponent = nn.Parameter(torch.tensor(math.log(value - minimum)))
         else:
             self.register_parameter("exponent", None)
 
     def forward(self) -> Tensor | float:
-        return self.value if self.exponent is None else self.smallest + self.exponent.exp()
+        return self.value if self.exponent is None else self.minimum + self.exponent.exp()
 
     def extra_repr(self) -> str:
         learned = self.exponent is not None
-        return f"{self.smallest + self.exponent.exp().item() if learned else self.value:.4g}, learn={learned}"
+        return f"{self.minimum + self.exponent.exp().item() if learned else self.value:.4g}, learn={learned}"
 
 
 def check_temperature(temperature: Tensor | float) -> None:

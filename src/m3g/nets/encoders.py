@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from m3g import _checks
 
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 
 
 class MLP(nn.Module):
@@ -30,8 +30,8 @@ class MLP(nn.Module):
         super().__init__()
         self.in_features = _checks.positive_int("in_features", in_features)
         self.out_features = _checks.positive_int("width", width)
-        if _checks.positive_int("depth", depth) > MOST_LAYERS:
-            raise ValueError(f"depth must be at most {MOST_LAYERS}, got {depth}.")
+        if _checks.positive_int("depth", depth) > MAX_LAYERS:
+            raise ValueError(f"depth must be at most {MAX_LAYERS}, got {depth}.")
         _checks.fraction("dropout", dropout)
         layers: list[nn.Module] = [nn.Flatten()]
         for size in [in_features] + [width] * (depth - 1):

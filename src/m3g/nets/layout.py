@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 CHANNELS = (1, 3, 4)
-SMALLEST_SIDE = 8
+MIN_SIDE = 8
 
 
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
@@ -27,7 +27,7 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
         channels, height, width = 1, *shape
     else:
         return None
-    return (channels, height, width) if min(height, width) >= SMALLEST_SIDE else None
+    return (channels, height, width) if min(height, width) >= MIN_SIDE else None
 
 
 class ChannelsFirst(nn.Module):

@@ -14,7 +14,7 @@ from m3g._options import Options, Processor
 from m3g.nets import hub
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
-LONGEST = 1_000_000  # tokens; transformers encodes an unknown maximum as a larger value
+MAX_TOKENS = 1_000_000  # tokens; transformers encodes an unknown maximum as a larger value
 
 
 def processor_of(model: str) -> Processor:
@@ -71,7 +71,7 @@ def _text_settings(model: str, offline: bool) -> Processor:
             "choose another model, or the encoder text."
         )
     text: Processor = {"tokenizer": tokenizer.backend_tokenizer.to_str(), "pad": int(tokenizer.pad_token_id)}
-    if tokenizer.model_max_length <= LONGEST:
+    if tokenizer.model_max_length <= MAX_TOKENS:
         text["longest"] = int(tokenizer.model_max_length)
     return text
 

@@ -14,7 +14,7 @@ SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
 SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
 DATA = ("data", "data_options.paths", "data_options.table", "data_options.labels")  # settings that name the data
 OTHER_DATA = "The settings of the runs name different data: scores may not be comparable, and baselines are omitted."
-MOST_SETTINGS = 3  # maximum number of settings in the name of an arm
+MAX_SETTINGS = 3  # maximum number of settings in the name of an arm
 Z = 1.959964  # normal quantile of a 95 % interval
 Table = tuple[list[str], list[list[str]]]
 
@@ -96,7 +96,7 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
             continue
         shared = group[0].settings
         words = [f"{name.split('.')[-1]} {shared[name]}" for name in distinguishing if name in shared]
-        title = ", ".join(words[:MOST_SETTINGS]) or group[0].name
+        title = ", ".join(words[:MAX_SETTINGS]) or group[0].name
         by_name[f"{title} ({len(group)} seeds)"] = group
     return by_name
 
@@ -196,6 +196,6 @@ NOTE = (
     "for the training seed. Linear CCA, raw features and chance are means over the runs."
 )
 PAIRED = (
-    "Paired differences with their 95 % interval: Student's over common seeds, or with one seed the bootstrap over the "
-    "test rows. “Open” means that the interval includes 0."
+    "Paired differences with 95 % intervals: Student's over common seeds or, with one common seed, a bootstrap over "
+    "the test rows. “Open” means that the interval contains 0."
 )

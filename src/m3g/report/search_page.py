@@ -12,7 +12,7 @@ from typing import BinaryIO
 from m3g.data.storage.limits import open_image
 
 SIDE = 128  # maximum side of a thumbnail in pixels
-LONGEST_SOUND = 2**20  # maximum size of an embedded sound file in bytes
+MAX_SOUND_BYTES = 2**20  # maximum size of an embedded sound file in bytes
 SOUNDS = {".wav": "audio/wav", ".flac": "audio/flac", ".ogg": "audio/ogg", ".mp3": "audio/mpeg"}
 STYLE = """body{font:16px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:60rem;padding:0 .75rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .5rem;text-align:left;border-bottom:1px solid #ddd;
@@ -55,7 +55,7 @@ def cell_html(value: object, kind: str | None, folder: Path, *, outside: bool) -
     if kind == "image" and value:
         return _thumbnail(io.BytesIO(value) if isinstance(value, bytes) else path) + caption
     sound = None if kind != "audio" or path is None else SOUNDS.get(path.suffix.lower())
-    if sound is None or path is None or not path.is_file() or path.stat().st_size > LONGEST_SOUND:
+    if sound is None or path is None or not path.is_file() or path.stat().st_size > MAX_SOUND_BYTES:
         return caption
     return f'<audio controls src="data:{sound};base64,{base64.b64encode(path.read_bytes()).decode()}"></audio>{caption}'
 

@@ -15,7 +15,7 @@ from m3g.evaluation.linear_cca import LinearCCA, rank_contributions
 from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet
 from m3g.training.loop.light import clip, descend
-from m3g.training.loop.selection import FEWEST_ROWS, BestWeights, Weights, epochs_between, retrieval_score
+from m3g.training.loop.selection import MIN_ROWS, BestWeights, Weights, epochs_between, retrieval_score
 from m3g.training.loop.start import set_linear_maps
 from m3g.training.loop.subsets import encoder_seconds, sample_if_quicker, select_subsets
 from m3g.training.settings.config import LoopSettings
@@ -42,7 +42,7 @@ def split(rows: Rows, fraction: float) -> tuple[Rows, Rows | None]:
     n = rows.num_rows()
     paired = (rows.mask.sum(0) > 1).nonzero().flatten()
     chosen = paired[torch.randperm(len(paired))[: round(fraction * n)]]
-    if len(chosen) < FEWEST_ROWS:
+    if len(chosen) < MIN_ROWS:
         return rows, None
     trained = torch.ones(n, dtype=torch.bool)
     trained[chosen] = False

@@ -81,7 +81,7 @@ def test_a_table_read_a_few_cells_at_a_time_has_the_same_values(tmp_path, monkey
     content = {"a": vectors, "text": [f"row {i} of sixty" for i in range(60)], "n": random.normal(size=60)}
     pa.parquet.write_table(pa.table(content), tmp_path / "t.parquet")
     expected = Objects(tmp_path / "t.parquet", batch_size=8)
-    for module, name, value in ((source, "MOST_BYTES", 500), (source, "BUFFER", 64), (columns, "CHUNK", 40)):
+    for module, name, value in ((source, "MAX_BYTES", 500), (source, "BUFFER", 64), (columns, "CHUNK", 40)):
         monkeypatch.setattr(module, name, value)
     same_batches(Objects(tmp_path / "t.parquet", batch_size=8), expected)
     again = {name: pa.concat_arrays([pa.array(cells), pa.array(cells)[3:4]]) for name, cells in content.items()}

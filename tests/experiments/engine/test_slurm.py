@@ -101,7 +101,7 @@ def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, ca
 
 def test_a_stage_of_more_runs_than_the_limit_is_several_arrays(tmp_path, monkeypatch):
     """The next stage waits for all of them."""
-    monkeypatch.setattr("m3g.experiments.engine.slurm.LARGEST_ARRAY", 2)
+    monkeypatch.setattr("m3g.experiments.engine.slurm.MAX_ARRAY_SIZE", 2)
     tried = [RunSpec("demo", {"config": {"seed": seed}}, {}) for seed in range(5)]
     chosen = RunSpec("demo", {"config": {}}, {}, (Candidate({}, [spec.id for spec in tried]),))
     store = Store(tmp_path / "out")

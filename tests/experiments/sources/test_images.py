@@ -71,7 +71,7 @@ def test_office_home_is_read_with_any_separators_and_cut_to_laptop_size(tmp_path
 
 
 def test_other_folders_of_classes_are_read_as_squares(tmp_path, monkeypatch):
-    monkeypatch.setattr(images, "MOST_IMAGES", 3)
+    monkeypatch.setattr(images, "MAX_IMAGES", 3)
     for part in ("train", "val"):
         for kind in ("n01440764", "n02102040"):
             for number in range(2):

@@ -2,7 +2,7 @@
 
 import torch
 
-from m3g.training.loop.selection import SHARES, SMALLEST_GAIN, BestWeights, epochs_between
+from m3g.training.loop.selection import MIN_GAIN, SHARES, BestWeights, epochs_between
 
 
 def contributions(weights):
@@ -17,10 +17,10 @@ def weights(value):
 def test_small_gains_are_noise_and_evaluations_since_the_best_are_counted():
     kept = BestWeights()
     assert kept.improved(0.3, epoch=0)
-    assert not kept.improved(0.3 + SMALLEST_GAIN / 2, epoch=1)
+    assert not kept.improved(0.3 + MIN_GAIN / 2, epoch=1)
     assert not kept.improved(0.2, epoch=2)
     assert (kept.best, kept.epoch, kept.since) == (0.3, 0, 2)
-    assert kept.improved(0.3 + 2 * SMALLEST_GAIN, epoch=3)
+    assert kept.improved(0.3 + 2 * MIN_GAIN, epoch=3)
     assert (kept.epoch, kept.since) == (3, 0)
 
 

@@ -55,7 +55,7 @@ def test_every_truncation_is_detected(checkpoint):
     whole = checkpoint.read_bytes()
     for length in range(0, len(whole), max(1, len(whole) // 40)):
         checkpoint.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match="damaged or was written by something else"):
+        with pytest.raises(ValueError, match="damaged or was written by another program"):
             read_checkpoint(checkpoint)
 
 
@@ -64,7 +64,7 @@ def test_a_flipped_bit_in_the_weights_is_detected(checkpoint):
     place = content.find(torch.arange(1000.0).numpy().tobytes()) + 1234
     content[place] ^= 1
     checkpoint.write_bytes(content)
-    with pytest.raises(ValueError, match="damaged or was written by something else"):
+    with pytest.raises(ValueError, match="damaged or was written by another program"):
         read_checkpoint(checkpoint)
 
 
@@ -79,7 +79,7 @@ class Malicious:
 def test_a_malicious_checkpoint_is_rejected_and_not_executed(tmp_path):
     path, trace = tmp_path / "last.ckpt", tmp_path / "trace"
     torch.save({MARK: VERSION, "state": Malicious(trace)}, path)
-    with pytest.raises(ValueError, match="damaged or was written by something else"):
+    with pytest.raises(ValueError, match="damaged or was written by another program"):
         read_checkpoint(path)
     assert not trace.exists()
 
@@ -87,7 +87,7 @@ def test_a_malicious_checkpoint_is_rejected_and_not_executed(tmp_path):
 @pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], torch.zeros(3)])
 def test_a_foreign_checkpoint_is_rejected(tmp_path, content):
     torch.save(content, tmp_path / "last.ckpt")
-    with pytest.raises(ValueError, match="was written by something else"):
+    with pytest.raises(ValueError, match="was written by another program"):
         read_checkpoint(tmp_path / "last.ckpt")
 
 
@@ -140,7 +140,7 @@ def test_settings_in_a_file_have_types(tmp_path):
         ("optim: {betas: 0.9}", "betas must be a list of 2 numbers"),
         ("heads: {hidden: 1.5}", "hidden must be a whole number or null, got 1.5"),
         ("shared: 3", "shared must be true or false or null, got 3"),
-        ("loss: [m3g]", "loss must be a word"),
+        ("loss: [m3g]", "loss must be a string"),
         ("loop: {epochs: true}", "epochs must be a whole number or null, got True"),
         ("loss_options: 3", "loss_options must be a mapping of names to values, got 3"),
     ):

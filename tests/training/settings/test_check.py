@@ -72,7 +72,7 @@ CASES = [
     (["--data_options.num_workers", "many"], "num_workers must be a whole number, got 'many'"),
     (["--data_options.val", "x"], "val must be a number, got 'x'"),
     (["--data_options.seed", "-3"], "seed must be a whole number from 0"),
-    (["--data_options.views", "fourier"], "views must be a list of words or null, got 'fourier'"),
+    (["--data_options.views", "fourier"], "views must be a list of strings or null, got 'fourier'"),
     (["--optim.end_weight_decay", "-1"], "optim.end_weight_decay must be a finite number of at least 0"),
     (["--resume", "missing"], "there is none at missing"),
     (["--resume"], "got none under runs/"),

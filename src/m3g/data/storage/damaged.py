@@ -11,7 +11,7 @@ from m3g.data.storage.limits import open_image
 
 log = logging.getLogger(__name__)
 
-MOST_DAMAGED = 0.01  # of all files
+MAX_DAMAGED_FRACTION = 0.01  # of all files
 # First and last bytes of complete files; comparing them is much faster than decoding.
 _MARKS = {
     ".jpg": (b"\xff\xd8\xff", b"\xff\xd9"),
@@ -39,7 +39,7 @@ def damaged_sounds(files: Sequence[Path]) -> set[Path]:
 
 def report_damaged(number: int, total: int, what: str, named: str) -> None:
     """Raise if more than 1 % of the files are damaged; warn if fewer are."""
-    if number > MOST_DAMAGED * total:
+    if number > MAX_DAMAGED_FRACTION * total:
         raise ValueError(f"{what} must be readable except for at most 1 %, got {number} damaged of {total}: {named}.")
     if number:
         log.warning("%d of %d %s are damaged and skipped: %s.", number, total, what, named)

@@ -16,7 +16,7 @@ SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # number of lines that determine the se
 def read_names(file: Path) -> tuple[str, list[str]]:
     """Return the separator of a file and the entries of its first line."""
     with open(file, newline="", encoding="utf-8-sig") as lines:
-        first = lines.readline(limits.MOST_HEADER)
+        first = lines.readline(limits.MAX_HEADER_LENGTH)
         limits.check_columns(max(map(first.count, SEPARATORS)) + 1)
         sample = [first, *itertools.takewhile(bool, (lines.readline(SAMPLED_LINE) for _ in range(SAMPLED_LINES)))]
     separator = "\t" if file.suffix == ".tsv" else find_separator(sample)

@@ -20,9 +20,9 @@ from m3g.solvers.shared.memory import memory_limit
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_COLUMNS = 50_000  # of a table, because the time to read a table grows with its number of columns
-MOST_HEADER = 2**24  # characters of a header line
-MOST_PIXELS = 89_478_485  # of an image: the number above which PIL warns
+MAX_COLUMNS = 50_000  # of a table, because the time to read a table grows with its number of columns
+MAX_HEADER_LENGTH = 2**24  # characters of a header line
+MAX_PIXELS = 89_478_485  # of an image: the number above which PIL warns
 ROW_BYTES = 64  # memory of a row besides its views: splits, order, labels, fingerprint
 FEW_CELLS = 2**24  # tables of at most this many cells may be nearly empty
 FEW_ROWS = 10**6  # tables of at most this many rows may consist of repeated rows
@@ -42,8 +42,8 @@ def check_memory(what: str, size: int) -> None:
 
 
 def check_columns(number: int) -> None:
-    if number > MOST_COLUMNS:
-        raise OSError(f"it has at least {number} columns, which is more than {MOST_COLUMNS}: keep fewer columns")
+    if number > MAX_COLUMNS:
+        raise OSError(f"it has at least {number} columns, which is more than {MAX_COLUMNS}: keep fewer columns")
 
 
 def check_cells(rows: int, columns: int, size: int) -> None:
@@ -65,8 +65,8 @@ def check_rows(rows: int, size: int) -> None:
 def check_pixels(image: Image) -> None:
     """Reject an image with too many pixels; it must be open but not yet decoded."""
     width, height = image.size
-    if width * height > MOST_PIXELS:
-        raise OSError(f"{width} x {height} pixels, which is more than {MOST_PIXELS}")
+    if width * height > MAX_PIXELS:
+        raise OSError(f"{width} x {height} pixels, which is more than {MAX_PIXELS}")
 
 
 def open_image(file: Path | BinaryIO) -> Image:
@@ -154,11 +154,11 @@ def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tup
     return shape, fortran, dtype
 
 
-MOST_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 10^5 tensors
+MAX_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 10^5 tensors
 
 
 def check_safetensors(content: bytes) -> None:
     """Reject a safetensors file with a long header, which is slow to parse."""
     header = int.from_bytes(content[:8], "little")
-    if header > MOST_TENSORS_HEADER:
-        raise ValueError(f"its header has {header} bytes, which is more than {MOST_TENSORS_HEADER}")
+    if header > MAX_TENSORS_HEADER:
+        raise ValueError(f"its header has {header} bytes, which is more than {MAX_TENSORS_HEADER}")

@@ -23,10 +23,10 @@ from m3g.data.storage.damaged import damaged_images, damaged_sounds, report_dama
 from m3g.data.storage.limits import open_image
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
-LARGEST_IMAGE = 224  # pixels of a side, by default
+MAX_IMAGE_SIDE = 224  # pixels of a side, by default
 SAMPLED_IMAGES = 64  # images that determine the default size
-HIGHEST_RATE = 16000  # samples per second, by default
-LONGEST_SOUND = 10.0  # seconds, by default
+MAX_RATE = 16000  # samples per second, by default
+MAX_SOUND_LENGTH = 10.0  # seconds, by default
 RATES = (1000, 192000)  # lowest and highest rate that a user may set
 
 
@@ -181,7 +181,7 @@ class ImageReader(FileReader):
         if "size" not in self.given:
             median = int(np.median(self._sides)) if self._sides else 32
             # Sizes above 64 are multiples of 16, the patch size of a vision transformer.
-            self.given["size"] = median if median <= 64 else min(LARGEST_IMAGE, median // 16 * 16)
+            self.given["size"] = median if median <= 64 else min(MAX_IMAGE_SIDE, median // 16 * 16)
 
     def tensor(self, stored: np.ndarray) -> Tensor:
         return normalize(as_float(super().tensor(stored)), **colours(self.processor))
@@ -232,9 +232,9 @@ class SoundReader(FileReader):
 
     def finish(self) -> None:
         usual = self._rates.most_common(1)
-        self.given.setdefault("rate", min(HIGHEST_RATE, usual[0][0] if usual else HIGHEST_RATE))
+        self.given.setdefault("rate", min(MAX_RATE, usual[0][0] if usual else MAX_RATE))
         longest = float(np.quantile(self._durations, 0.95)) if self._durations else 1.0
-        self.given.setdefault("seconds", round(min(LONGEST_SOUND, max(longest, 0.1)), 2))
+        self.given.setdefault("seconds", round(min(MAX_SOUND_LENGTH, max(longest, 0.1)), 2))
 
     def _decode(self, file: Path | BinaryIO) -> np.ndarray:
         soundfile = _checks.extra("soundfile", "train")

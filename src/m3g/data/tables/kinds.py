@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
-MOST_CATEGORIES = 50
+MAX_CATEGORIES = 50
 EMPTY = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
-LONGEST_CATEGORY = 40  # characters; a longer entry is text
+MAX_CATEGORY_LENGTH = 40  # characters; a longer entry is text
 # First bytes of files, for images and sounds contained in the table.
 _STARTS = {
     b"\xff\xd8\xff": "image", b"\x89PNG": "image", b"BM": "image", b"GIF8": "image",
@@ -44,7 +44,7 @@ class Guess:
         name: the column.
         first: for each kind of cell, the first row of this kind, and its cell.
         count: number of cells that are not empty.
-        distinct: distinct numbers and texts, up to one more than `MOST_CATEGORIES`.
+        distinct: distinct numbers and texts, up to one more than `MAX_CATEGORIES`.
         longest: number of characters of the longest of them.
 
     Example:
@@ -81,7 +81,7 @@ class Guess:
             if kind in ("number", "text"):
                 text = str(cell)
                 self.longest = max(self.longest, len(text))
-                if len(self.distinct) <= MOST_CATEGORIES:
+                if len(self.distinct) <= MAX_CATEGORIES:
                     self.distinct.add(text)
                 self._slashes = self._slashes and _DATE_WITH_SLASHES.fullmatch(text) is not None
             if self.open:
@@ -133,8 +133,8 @@ class Guess:
         kind = next(iter(self.first))
         if kind != "text":
             return kind
-        few = len(self.distinct) <= min(MOST_CATEGORIES, self.count // 2)
-        return "category" if few and self.longest <= LONGEST_CATEGORY else "text"
+        few = len(self.distinct) <= min(MAX_CATEGORIES, self.count // 2)
+        return "category" if few and self.longest <= MAX_CATEGORY_LENGTH else "text"
 
 
 def kind_of_cell(cell: object) -> str:

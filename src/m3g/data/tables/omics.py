@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scipy.sparse import spmatrix
 
 SUFFIXES = (".h5mu", ".h5ad")
-MOST_VALUES = 2**20  # values converted to dense at a time
+MAX_VALUES = 2**20  # values converted to dense at a time
 
 
 def open_omics(
@@ -43,7 +43,7 @@ def open_omics(
     for name in obs.columns:
         if str(name) not in types:
             types[str(name)] = arrow.array(obs[name].astype(object).where(obs[name].notna(), None).tolist()).type
-    step = max(1, min(1024, MOST_VALUES // max(sum(matrix.shape[1] for matrix in matrices.values()), 1)))
+    step = max(1, min(1024, MAX_VALUES // max(sum(matrix.shape[1] for matrix in matrices.values()), 1)))
 
     def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
         for start in range(0, number, step):

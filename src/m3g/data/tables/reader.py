@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from tokenizers import Tokenizer
 
-LONGEST_TEXT = 512  # maximum length by default, in bytes or tokens
+MAX_TEXT_LENGTH = 512  # maximum length by default, in bytes or tokens
 # Kind, columns and fitted options of a reader, as plain values that are stored with the network; the reader of new data
 # is constructed from them.
 Recipe: TypeAlias = dict[str, Any]
@@ -121,7 +121,7 @@ class TextReader(Reader):
                 f"{self.processor['model']!r}."
             )
         self.dtype = torch.int32 if self.processor else torch.uint8
-        self._longest = min(LONGEST_TEXT, self.processor.get("longest", LONGEST_TEXT))
+        self._longest = min(MAX_TEXT_LENGTH, self.processor.get("longest", MAX_TEXT_LENGTH))
         self._counts = np.zeros(self._longest + 1, dtype=np.int64)  # number of texts by length
         self._tokenizer: Tokenizer | None = None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH = 1024  # rows read at a time
-MOST_VALUES, MOST_BYTES = 2**20, 2**23  # read at a time if rows are long
+MAX_VALUES, MAX_BYTES = 2**20, 2**23  # read at a time if rows are long
 BUFFER = 2**18  # bytes of a column read from a file at a time
 SUFFIXES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".parquet", ".arrow", *omics.SUFFIXES)
 
@@ -162,7 +162,7 @@ def _parquet(file: Path) -> Source:
         groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
     values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
     content = sum(group.total_byte_size for group in groups)
-    size = max(1, min(BATCH, MOST_VALUES * rows // max(values, 1), MOST_BYTES * rows // max(content, 1)))
+    size = max(1, min(BATCH, MAX_VALUES * rows // max(values, 1), MAX_BYTES * rows // max(content, 1)))
 
     def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
         with parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False) as opened:
@@ -196,7 +196,7 @@ def _arrow(file: Path) -> Source:
     def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
         for batch in stored():
             part = batch.select(columns)
-            step = max(1, min(BATCH, MOST_BYTES * part.num_rows // max(part.nbytes, 1)))
+            step = max(1, min(BATCH, MAX_BYTES * part.num_rows // max(part.nbytes, 1)))
             yield from (part.slice(start, step) for start in range(0, part.num_rows, step))
 
     return Source(file, file.parent, dict(zip(schema.names, schema.types)), rows, [batches])

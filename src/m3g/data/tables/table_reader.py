@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from m3g._options import Processor
-from m3g.data.tables.kinds import EMPTY, MOST_CATEGORIES, as_date, as_number
+from m3g.data.tables.kinds import EMPTY, MAX_CATEGORIES, as_date, as_number
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
 # A fitted column: name, mean, divisor and whether it has empty cells; or name and sorted categories.
@@ -59,7 +59,7 @@ class TableReader(Reader):
             if any(isinstance(value, str) for value in present):
                 self._has_words[column] = True
             categories = self._categories[column]
-            if len(categories) <= MOST_CATEGORIES:
+            if len(categories) <= MAX_CATEGORIES:
                 categories.update(dict.fromkeys(map(_word, present)))
             numbers = np.array([value for value in present if not isinstance(value, str)], dtype=np.float64)
             if len(numbers):
@@ -74,9 +74,9 @@ class TableReader(Reader):
         for column in self.columns:
             if self._has_words[column]:
                 categories = sorted(self._categories[column])
-                if len(categories) > MOST_CATEGORIES:
+                if len(categories) > MAX_CATEGORIES:
                     raise ValueError(
-                        f"column {column!r} must have at most {MOST_CATEGORIES} categories, got more: exclude it "
+                        f"column {column!r} must have at most {MAX_CATEGORIES} categories, got more: exclude it "
                         f"with --data_options.ignore, or make it text with --view.{column}.kind text."
                     )
                 layout.append(("categories", column, categories))

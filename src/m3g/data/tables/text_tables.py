@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # Numbers with a decimal comma, possibly with points between thousands; NA and similar words are empty cells.
 _DECIMAL_COMMA = r"^\s*([+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d+)?([eE][+-]?\d+)?|(?i:na|n/a|nan|null))\s*$"
-LARGEST_RATIO = 200  # size of a workbook's content divided by the size of its file
+MAX_COMPRESSION_RATIO = 200  # size of a workbook's content divided by the size of its file
 SMALL_WORKBOOK = 2**26  # bytes of content up to which the ratio is not checked
 
 
@@ -179,8 +179,10 @@ def _check_workbook(file: Path) -> None:
             content = sum(member.file_size for member in archive.infolist())
     except zipfile.BadZipFile as error:
         raise OSError("damaged, or not a workbook") from error
-    if content > max(SMALL_WORKBOOK, LARGEST_RATIO * file.stat().st_size):
-        raise OSError(f"its content of {content} bytes is over {LARGEST_RATIO} times its file size: save it as .csv")
+    if content > max(SMALL_WORKBOOK, MAX_COMPRESSION_RATIO * file.stat().st_size):
+        raise OSError(
+            f"its content of {content} bytes is more than {MAX_COMPRESSION_RATIO} times its file size: save it as .csv"
+        )
     limits.check_memory(f"the content of {str(file)!r}", 4 * content)
 
 

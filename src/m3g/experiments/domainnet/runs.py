@@ -43,7 +43,7 @@ CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
 # Training images per class and domain of the laptop probes.
 SHOTS = {"fonts": 8, "pacs": 100, "office-home": 20, "domainnet-small": 20}
-MOST = 2000  # test images of a laptop probe
+MAX_TEST_IMAGES = 2000  # test images of a laptop probe
 
 # Control arms on two held-out styles of fonts: their changes, and the methods to which they apply.
 CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
@@ -203,8 +203,8 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict
 def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[str, float | dict[str, float]]:
     """Return the accuracy of probes on the features of all seen domains together, and of each separately."""
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
-    seen = [_features(net, data, name, ("val",), seed, most=MOST // data.k) for name in data.view_names]
-    unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MOST)
+    seen = [_features(net, data, name, ("val",), seed, most=MAX_TEST_IMAGES // data.k) for name in data.view_names]
+    unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MAX_TEST_IMAGES)
     probe = Probe(*_joined(list(train.values())))
     return {
         "validation": probe.accuracy(*_joined(seen)),

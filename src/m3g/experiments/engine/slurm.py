@@ -11,8 +11,8 @@ from m3g.experiments.engine.spec import RunSpec
 from m3g.experiments.engine.store import Store
 from m3g.training.runs.files import write_text
 
-MOST_AT_ONCE = 64  # tasks of an array that run at the same time
-LARGEST_ARRAY = 1000  # Slurm's default limit (MaxArraySize) is 1001
+MAX_CONCURRENT_TASKS = 64  # tasks of an array that run at the same time
+MAX_ARRAY_SIZE = 1000  # Slurm's default limit (MaxArraySize) is 1001
 
 
 def write_scripts(
@@ -30,7 +30,7 @@ def write_scripts(
         stages[bool(spec.candidates) + bool(spec.then)].append(spec.id)
     arrays: list[dict[str, int]] = []  # per stage: the files and their numbers of ids
     for number, ids in enumerate(filter(None, stages)):
-        parts = [ids[start : start + LARGEST_ARRAY] for start in range(0, len(ids), LARGEST_ARRAY)]
+        parts = [ids[start : start + MAX_ARRAY_SIZE] for start in range(0, len(ids), MAX_ARRAY_SIZE)]
         names = [f"stage{number}.txt" if len(parts) == 1 else f"stage{number}-{i}.txt" for i in range(len(parts))]
         for name, part in zip(names, parts):
             write_text(store.path / name, "\n".join(part) + "\n")
@@ -88,7 +88,7 @@ def _submit(folder: Path, arrays: Sequence[Mapping[str, int]]) -> str:
     for files in arrays:
         lines.append("jobs=")
         for name, count in files.items():
-            size = f"1-{count}%{MOST_AT_ONCE}"
+            size = f"1-{count}%{MAX_CONCURRENT_TASKS}"
             lines.append(f'job=$(sbatch --parsable --array={size} ${{after[@]+"${{after[@]}}"}} {script} {name})')
             lines.append(f'echo "{name}: {count} runs, job $job"')
             lines.append('jobs="$jobs:${job%%;*}"')

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # an optional dependency
 # Okabe and Ito's palette
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vP*X"
-MOST_TICKS = 8
+MAX_TICKS = 8
 X = TypeVar("X", bound=float)
 Line = Mapping[X, tuple[float, float]]  # mean and half width of the interval by x
 
@@ -96,7 +96,7 @@ def _scales(axis: Axes, lines: Mapping[str, Line[X]], logarithmic: bool) -> None
     if logarithmic:
         axis.set_xscale("log")
         axis.minorticks_off()
-    if len(xs) <= MOST_TICKS:
+    if len(xs) <= MAX_TICKS:
         axis.set_xticks(xs, [f"{x:g}" for x in xs])
     if ys and min(ys) > 0 and max(ys) > 20 * min(ys):
         axis.set_yscale("log")

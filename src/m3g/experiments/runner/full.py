@@ -18,7 +18,7 @@ from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
 from m3g.training.loop.processes import is_first
 from m3g.training.runs.embed import embed, embed_batches
-from m3g.training.settings.config import FEWEST_EPOCHS, Config
+from m3g.training.settings.config import MIN_EPOCHS, Config
 from m3g.training.settings.plain_yaml import read_yaml
 
 ALGORITHM_2 = "m3g, Algorithm 2"
@@ -56,7 +56,7 @@ def config_of(settings: Settings) -> Config:
     content = dict(settings["config"])
     if content.get("data", "multiple-features") in ("arrays", "multiple-features"):
         content.setdefault("encoder", "mlp")
-    content["loop"] = {"epochs": FEWEST_EPOCHS, "patience": 0, **content.get("loop", {})}
+    content["loop"] = {"epochs": MIN_EPOCHS, "patience": 0, **content.get("loop", {})}
     return Config.from_dict(content)
 
 

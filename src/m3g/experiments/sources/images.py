@@ -23,7 +23,7 @@ TEN = (
     "n04146614", "n04285008", "n04311004", "n04398044", "n07753592",
 )  # fmt: skip
 STYLES = ("display", "handwriting", "monospace", "sans_serif", "serif")  # the categories of Google Fonts
-MOST_CLASSES, MOST_IMAGES = 10, 550  # of any other folder of images
+MAX_CLASSES, MAX_IMAGES = 10, 550  # of any other folder of images
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,9 @@ def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> Non
             raise MissingData(f"--data must contain train/CLASS/IMAGE and val/CLASS/IMAGE, got {source}.")
         fit = _checks.extra("PIL.ImageOps", "train").fit
         images, labels = [], []
-        for kind in kinds[:MOST_CLASSES]:
+        for kind in kinds[:MAX_CLASSES]:
             files = [file for part in ("val", "train") for file in _image_files(folders[part] / kind)]
-            for file in files[:MOST_IMAGES]:
+            for file in files[:MAX_IMAGES]:
                 with _opened(file) as image:
                     images.append(np.asarray(fit(image.convert("RGB"), (side, side))))
                 labels.append(kind)

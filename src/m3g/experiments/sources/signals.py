@@ -21,7 +21,7 @@ SENSORS = {
 }
 SITES = ("F3", "F4", "C3", "C4", "O1", "O2")
 BANDS = 24
-MOST_FILES, MOST_WINDOWS = 20, 4000  # recordings and windows of a laptop run
+MAX_FILES, MAX_WINDOWS = 20, 4000  # recordings and windows of a laptop run
 PREPARED = "windows of m3g prepare sleep-edf with the six sensors (sleep/*.npz)"
 
 
@@ -101,9 +101,9 @@ def prepare_windows(source: Path | None, target: Path) -> None:
 def _some_windows(files: Sequence[Path]) -> Arrays:
     parts: list[Arrays] = []
     random = np.random.default_rng(0)
-    for file in files[:MOST_FILES]:
+    for file in files[:MAX_FILES]:
         with np.load(file, allow_pickle=False) as stored:
-            rows = np.sort(random.permutation(len(stored["signals"]))[: MOST_WINDOWS // min(len(files), MOST_FILES)])
+            rows = np.sort(random.permutation(len(stored["signals"]))[: MAX_WINDOWS // min(len(files), MAX_FILES)])
             subject = np.broadcast_to(stored["subject"], len(stored["signals"]))
             part = {"signals": stored["signals"][rows], "subject": subject[rows], "label": stored["label"][rows]}
             parts.append({**part, "channels": stored["channels"]})

@@ -21,7 +21,7 @@ Scores: TypeAlias = "dict[str, float | Scores]"
 SHOTS = (1, 5, 10)  # labels per class
 DRAWS = 5  # random choices of the labelled rows
 MISSING = (0.0, 0.3, 0.5, 0.7)  # fractions of missing test entries
-MOST_SUBSETS = 6  # maximum number of subsets of each number of views
+MAX_SUBSETS = 6  # maximum number of subsets of each number of views
 MATCHED_VIEWS, MATCHED_POINTS = 4, 128  # maximum numbers for polymatching
 
 
@@ -165,7 +165,7 @@ def by_number_of_views(train: Embedded, test: Embedded, *, seed: int) -> Scores:
     random = torch.Generator().manual_seed(seed)
     for size in range(1, k + 1):
         subsets = list(itertools.combinations(range(k), size))
-        chosen = [subsets[i] for i in torch.randperm(len(subsets), generator=random)[:MOST_SUBSETS].tolist()]
+        chosen = [subsets[i] for i in torch.randperm(len(subsets), generator=random)[:MAX_SUBSETS].tolist()]
         scores = []
         for part in map(test.only, chosen):
             assert part.labels is not None

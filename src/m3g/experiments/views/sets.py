@@ -26,7 +26,7 @@ from m3g.experiments.sources.multiview import SUFFIXES, read_views
 from m3g.experiments.sources.signals import SENSORS, read_sleep
 
 Reader = Callable[[Path], Arrays]
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 NOT_VIEWS = ("label", "group")
 
 
@@ -87,7 +87,7 @@ def prepare(name: str, source: Path | None, target: Path) -> None:
                 f"--data must be a folder that contains its files, but {error.filename} is missing."
             ) from error
         keys = [*view_set.views, *["label"] * view_set.labels, *["group"] * view_set.groups]
-        rows = _some(len(arrays[keys[0]]), MOST_ROWS)
+        rows = _some(len(arrays[keys[0]]), MAX_ROWS)
         return {key: arrays[key][rows] for key in keys}
 
     once(target, f"{name}.npz", make)
@@ -221,7 +221,7 @@ def captions(source: Path) -> Arrays:
     """Multi30k: captions in k = 4 languages, as counts of words hashed to 500 bins; no labels."""
     return {
         language: np.stack(
-            [hashed(line, 500) for line in _lines(find_file(source, f"train.{language}.gz"), 4 * MOST_ROWS)]
+            [hashed(line, 500) for line in _lines(find_file(source, f"train.{language}.gz"), 4 * MAX_ROWS)]
         )
         for language in ("en", "de", "fr", "cs")
     }

@@ -76,7 +76,7 @@ function drawMap(canvas, map) {
   };
   const list = () => {
     const names = select.value === "view" ? map.views : kinds;
-    const scale = [[0, "0: views coincide"], [0.5, "0.5"], [1, "1: the mean of the views is zero"]];
+    const scale = [[0, "0: views coincide"], [0.5, "0.5"], [1, "1: the mean of the unit vectors is zero"]];
     legend.replaceChildren(...(select.value === "error" ? scale.map(([share, text]) => entry(heat(share), text, null))
       : names.map((text, number) => entry(tones[select.value][number], text, number))));
   };

@@ -28,7 +28,7 @@ from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 # Number added to the diagonal of H, which is scaled to 1. It is increased up to the second value if rounding makes the
 # factorisation fail.
 RIDGE = 1e-14
-LARGEST_RIDGE = 1e-7
+MAX_RIDGE = 1e-7
 
 Terms = dict[tuple[int, ...], Tensor]
 
@@ -151,7 +151,7 @@ def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, 
         view = slice(sum(sizes[:l]), sum(sizes[: l + 1]))
         matrix[:, view, view] += root[:, view].unsqueeze(1) * root[:, view].unsqueeze(2)
     ridge = RIDGE
-    while ridge <= LARGEST_RIDGE:
+    while ridge <= MAX_RIDGE:
         matrix.diagonal(dim1=1, dim2=2).add_(ridge)
         factor, info = torch.linalg.cholesky_ex(matrix)
         if not bool(info.any()):

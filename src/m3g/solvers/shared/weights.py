@@ -15,7 +15,7 @@ from m3g.costs.coupling import all_equal
 from m3g.costs.problem import vector_dtype
 
 # Minimum positive weight, as a fraction of the sum. A scaling in float64 could overflow for a smaller one.
-SMALLEST_WEIGHT = 1e-100
+MIN_WEIGHT = 1e-100
 
 
 def marginal_weights(
@@ -61,10 +61,10 @@ def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device
         raise ValueError(f"weights must have a positive sum, got only zeros in view {l}.")
     if not bool((total < math.inf).all()):
         raise ValueError(f"weights must have a finite sum, got {float(total.max())} in view {l}.")
-    tiny = weight[(weight > 0) & (weight < SMALLEST_WEIGHT * total)]
+    tiny = weight[(weight > 0) & (weight < MIN_WEIGHT * total)]
     if tiny.numel():
         raise ValueError(
-            f"weights must be 0 or at least {SMALLEST_WEIGHT:g} times their sum, got {float(tiny[0])} in view {l}."
+            f"weights must be 0 or at least {MIN_WEIGHT:g} times their sum, got {float(tiny[0])} in view {l}."
         )
     return weight
 

@@ -13,7 +13,7 @@ from m3g.data import ViewsData
 from m3g.evaluation.linear_cca import rank_contributions
 from m3g.nets import MultiViewNet
 from m3g.training.loop.module import MultiViewModule
-from m3g.training.loop.selection import FEWEST_ROWS, BestWeights, Weights, epochs_between, retrieval_score
+from m3g.training.loop.selection import MIN_ROWS, BestWeights, Weights, epochs_between, retrieval_score
 from m3g.training.loop.start import fitted_views
 from m3g.training.runs.embed import embed
 from m3g.training.settings.config import LoopSettings
@@ -26,7 +26,7 @@ def can_stop_early(data: ViewsData) -> bool:
 
     Augmented images and class-aligned images have no such partners.
     """
-    return _partners_are_known(data) and data.num_rows("val") >= FEWEST_ROWS
+    return _partners_are_known(data) and data.num_rows("val") >= MIN_ROWS
 
 
 def too_few_rows(loop: LoopSettings, data: ViewsData) -> str:
@@ -34,7 +34,7 @@ def too_few_rows(loop: LoopSettings, data: ViewsData) -> str:
     if not loop.patience or not _partners_are_known(data) or can_stop_early(data):
         return ""
     return (
-        f"no early stopping, because there are {data.num_rows('val')} validation rows and at least {FEWEST_ROWS} are "
+        f"no early stopping, because there are {data.num_rows('val')} validation rows and at least {MIN_ROWS} are "
         "required: the last network is kept"
     )
 

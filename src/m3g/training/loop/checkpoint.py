@@ -1,6 +1,7 @@
 """Checkpoints: written atomically, read without executing code.
 
-A resumed run ends, on a CPU with the same number of threads, with bitwise the same weights as an uninterrupted one:
+On a CPU with the same number of threads, the weights of a resumed run are bitwise identical to those of an
+uninterrupted one:
 
 - Weights, teacher, parameters of the loss and moments of Adam are in the checkpoint, and so are Lightning's counts of
   epochs, batches and optimiser steps.
@@ -91,12 +92,12 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
         raise ValueError(
             f"checkpoint must be a file written by m3g train, but {path} is damaged or was written by "
-            f"something else ({reason}): restore it from a copy, or start a new run."
+            f"another program ({reason}): restore it from a copy, or start a new run."
         ) from error
     if not isinstance(content, Mapping) or MARK not in content:
         raise ValueError(
-            f"checkpoint must be a file written by m3g train, but {path} was written by "
-            f"something else: start a new run."
+            f"checkpoint must be a file written by m3g train, but {path} was written by another program: "
+            "start a new run."
         )
     if content[MARK] != VERSION:
         raise ValueError(
@@ -115,8 +116,8 @@ def check_fits(
         raise ValueError(f"checkpoint must be a file written by m3g train, but {path} has no {missing[0]}.")
     if rows is not None and content.get(ROWS, rows) != rows:
         raise ValueError(
-            f"data must be the {content[ROWS]} training rows that the run began with, got {rows}: restore the data, or "
-            "start a new run."
+            f"data must be the {content[ROWS]} training rows with which the run started, got {rows}: restore the data, "
+            "or start a new run."
         )
     shapes, expected = (
         {name: tuple(tensor.shape) for name, tensor in state.items()}

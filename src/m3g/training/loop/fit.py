@@ -50,8 +50,9 @@ def train(
         config: all settings; with `resume` those of the run.
         run: a folder that does not exist; with `resume`, one that does.
         data: the result of `build_data(config)` if already built; None reads the data.
-        resume: continue from the last checkpoint of the folder. On a CPU the result is bitwise that of an uninterrupted
-            run (see `m3g.training.loop.checkpoint`). A run that was killed before its first checkpoint starts over.
+        resume: continue from the last checkpoint of the folder. On a CPU the result is bitwise identical to that of an
+            uninterrupted run (see `m3g.training.loop.checkpoint`). A run that was killed before its first checkpoint
+            starts over.
         accept_changes: resume even if `config` differs from the settings in the checkpoint.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: additional Lightning callbacks.

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from m3g.training.runs.files import append_text, write_text
 
-MOST_LINES = 50  # a run of more epochs prints between this many lines and twice as many
+MIN_EPOCH_LINES = 50  # a run with more epochs prints between this many and twice as many lines
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")
 
 
@@ -105,8 +105,8 @@ class MetricsFile(Callback):
 class EpochLines(Callback):
     """Callback that prints a line per epoch, for log files and terminals that cannot redraw a progress bar.
 
-    A long run prints only some of them, `MOST_LINES` to twice as many. If `loop.max_steps` limits the run, 20 to 40
-    lines report the step instead.
+    A long run prints lines for some epochs only, `MIN_EPOCH_LINES` to twice as many. If `loop.max_steps` limits the
+    run, it prints 20 to 40 lines with the step instead.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -114,7 +114,7 @@ class EpochLines(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         epoch, total = trainer.current_epoch + 1, trainer.max_epochs or 1
-        shown = epoch % max(1, total // MOST_LINES) == 0 or epoch == total
+        shown = epoch % max(1, total // MIN_EPOCH_LINES) == 0 or epoch == total
         if not trainer.is_global_zero or counts_steps(trainer) or not shown:
             return
         began = getattr(self, "_began", None)  # None for an epoch that was resumed midway

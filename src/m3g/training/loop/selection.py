@@ -17,9 +17,9 @@ from m3g.evaluation.retrieval import recall_from_others
 
 Weights = dict[str, Tensor]
 
-FEWEST_ROWS = 10  # with fewer validation rows, the score is not informative
+MIN_ROWS = 10  # with fewer validation rows, the score is not informative
 EVALUATIONS = 25  # approximate number of evaluations in a run
-SMALLEST_GAIN = 0.005  # smaller improvements of the score are noise with a few hundred rows
+MIN_GAIN = 0.005  # smaller improvements of the score are noise with a few hundred rows
 SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # weights of the best network in its average with linear CCA
 
 
@@ -88,7 +88,7 @@ class BestWeights:
     def improved(self, score: float, *, epoch: int) -> bool:
         """Record an evaluation; return whether it is the best so far, in which case the caller must set `weights`."""
         self.since += 1
-        if score <= self.best + SMALLEST_GAIN:
+        if score <= self.best + MIN_GAIN:
             return False
         self.best, self.epoch, self.since = score, epoch, 0
         return True

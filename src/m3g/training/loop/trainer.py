@@ -23,8 +23,7 @@ def environment() -> ClusterEnvironment:
     """Return the environment of the processes: that of torchrun, or a single process.
 
     In a Slurm job, Lightning would use the task number as the rank, and treat the signal before the time limit as a
-    request to requeue the job. The same command must behave the same on a login node, in a
-    job and under `srun`.
+    request to requeue the job. The same command must behave the same on a login node, in a job and under `srun`.
     """
     rank_zero_only.rank = 0 if is_first() else int(os.environ["RANK"])  # type: ignore[attr-defined]
     return TorchElasticEnvironment() if started() else LightningEnvironment()

@@ -19,7 +19,7 @@ from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data, build_loss
 from m3g.training.mismatch.entries import Entry, read_entries
-from m3g.training.mismatch.strength import MOST_ROWS, reported_views
+from m3g.training.mismatch.strength import MAX_ROWS, reported_views
 from m3g.training.runs.embed import embed
 from m3g.training.runs.export import load
 from m3g.training.runs.folder import Run
@@ -128,7 +128,7 @@ def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], co
     evaluated = Counter(entry.view for entry in entries)
     num_unreliable = Counter(entry.view for entry in entries if entry.log_odds < 0)
     unreliable = torch.tensor([num_unreliable[name] / max(evaluated[name], 1) for name in data.view_names])
-    held_out = Embedded.join([embed(net, data, split, most=MOST_ROWS) for split in splits])
+    held_out = Embedded.join([embed(net, data, split, most=MAX_ROWS) for split in splits])
     reported = reported_views(held_out, unreliable, cost)
     return [name for name, is_reported in zip(data.view_names, reported) if not is_reported]
 

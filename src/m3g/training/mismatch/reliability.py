@@ -37,8 +37,8 @@ VISIT_WEIGHT = 0.3  # of the newest visit of an excluded pair
 STEP_WEIGHT = 0.02  # of the newest step in the running means
 SEPARATION = 1.0  # (mu - nu)² / var above which visits are evaluated
 TRUSTED, PROVEN = 5.0, 2.0  # log odds of an included entry: absolute, or above the initial value
-LARGEST_EVIDENCE = 8.0  # largest absolute value of e_lm[i]
-SMALLEST_SHARE, LARGEST_SHARE = 0.002, 0.45  # bounds of p_l
+MAX_EVIDENCE = 8.0  # largest absolute value of e_lm[i]
+MIN_MISMATCH_FRACTION, MAX_MISMATCH_FRACTION = 0.002, 0.45  # bounds of p_l
 ROUNDS = 20  # iterations of the equations for r
 
 
@@ -116,7 +116,7 @@ class Mismatch(nn.Module):
         var = var.clamp(min=1e-3)
         matching = scores.diagonal(dim1=2, dim2=3)
         evidence = (mu - nu).clamp(min=0) / var * (matching - (mu + nu) / 2)
-        evidence = evidence.clamp(-LARGEST_EVIDENCE, LARGEST_EVIDENCE)
+        evidence = evidence.clamp(-MAX_EVIDENCE, MAX_EVIDENCE)
 
         separated = (mu > nu) & ((mu - nu).square() / var > SEPARATION) & (chosen[:, None] != chosen).unsqueeze(-1)
         counts = separated & present[:, None] & present[None]
@@ -127,7 +127,7 @@ class Mismatch(nn.Module):
         self.visits[entries] = visits
         self.evidence[entries] += weight * (evidence - self.evidence[entries])
         unreliable = 1 - self.log_odds(row).sigmoid().mean(1)
-        self.share.lerp_(unreliable, STEP_WEIGHT).clamp_(SMALLEST_SHARE, LARGEST_SHARE)
+        self.share.lerp_(unreliable, STEP_WEIGHT).clamp_(MIN_MISMATCH_FRACTION, MAX_MISMATCH_FRACTION)
 
     def _update_moments(self, scores: Tensor, present: Tensor, reliable: Tensor, pairs: tuple[Tensor, Tensor]) -> None:
         """Update the running moments; a matching pair is weighted by the reliability of both entries."""

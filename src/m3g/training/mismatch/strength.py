@@ -7,15 +7,15 @@ entry (l, i) of a held-out row,
     pi = fraction of the other rows to which the entry is more similar than to its own row.
 
 pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct one. Let q = 2 P(pi > 1/2), the
-fraction of entries that look random, and M = P(0.1 < pi <= 1/2) - 0.4 q, the mass between the two groups. The
-unreliable entries of a view are reported if
+fraction of entries that look random, b = P(0.1 < pi <= 1/2) - 0.4 q, the fraction between the two groups, and v the
+fraction of the training entries of the view that are unreliable. The unreliable entries are reported if
 
-- M <= `MOST_BETWEEN`: correct entries are separated from random ones;
-- their fraction among the training entries is at least `LEAST_EXPLAINED` q. Training fits most correct entries,
-  including those that would look random in held-out rows, so clean data fall below this limit;
-- this fraction is at least M: correct entries between the two groups may be unreliable too;
-- this fraction is at least `LEAST_UNRELIABLE` unless M <= `SEPARATED`: a smaller fraction may be false alarms of a view
-  whose correct entries are not fully separated from random ones.
+- b <= `MAX_BETWEEN`: correct entries are separated from random ones;
+- v >= `MIN_EXPLAINED` q: training fits most correct entries, including those that would look random in held-out rows,
+  so clean data fall below this limit;
+- v >= b: correct entries between the two groups may be unreliable too;
+- v >= `MIN_UNRELIABLE` unless b <= `SEPARATED`: a smaller fraction may be false alarms of a view whose correct entries
+  are not fully separated from random ones.
 
 All four hold for mismatches of a strong view, whether or not the held-out rows contain mismatches too.
 """
@@ -29,11 +29,11 @@ from torch.nn.functional import normalize
 from m3g.costs import Cost
 from m3g.evaluation import Embedded
 
-MOST_BETWEEN = 0.08
-LEAST_EXPLAINED = 0.4
-SEPARATED, LEAST_UNRELIABLE = 0.01, 0.02
-FEWEST_ROWS = 40  # with fewer held-out rows, all views are reported
-MOST_ROWS = 2000  # maximum number of held-out rows per split
+MAX_BETWEEN = 0.08
+MIN_EXPLAINED = 0.4
+SEPARATED, MIN_UNRELIABLE = 0.01, 0.02
+MIN_ROWS = 40  # with fewer held-out rows, all views are reported
+MAX_ROWS = 2000  # maximum number of held-out rows per split
 
 
 def ranks(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
@@ -75,9 +75,9 @@ def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor
     mask = torch.ones(points.shape[:2], dtype=torch.bool) if held_out.mask is None else held_out.mask
     reported = torch.ones(len(points), dtype=torch.bool)
     for l, pi in enumerate(ranks(points, mask, cost)):
-        if len(pi) >= FEWEST_ROWS:
+        if len(pi) >= MIN_ROWS:
             random = 2 * float((pi > 0.5).float().mean())  # q
-            between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random  # M
-            least = max(LEAST_EXPLAINED * random, between, LEAST_UNRELIABLE if between > SEPARATED else 0.0)
-            reported[l] = between <= MOST_BETWEEN and float(unreliable[l]) >= least
+            between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random  # b
+            lower_bound = max(MIN_EXPLAINED * random, between, MIN_UNRELIABLE if between > SEPARATED else 0.0)
+            reported[l] = between <= MAX_BETWEEN and float(unreliable[l]) >= lower_bound
     return reported

@@ -32,7 +32,7 @@ from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds
 
-MOST_RAW = 1e7  # numbers in the raw features; a probe on more would be slower than all other scores
+MAX_RAW_VALUES = 1e7  # numbers in the raw features; a probe on more would be slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, which bounds the memory of the embeddings.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 WIDE = 96  # width of a terminal in which the table of results has room for the meaning of each measure
@@ -143,7 +143,7 @@ def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
     """Return training and test rows with their inputs as features; None if they are not numeric or are too large."""
     rows = sum(min(data.num_rows(split), most) for split, most in MEASURED.items())
-    if rows * sum(map(math.prod, data.view_shapes)) > MOST_RAW:
+    if rows * sum(map(math.prod, data.view_shapes)) > MAX_RAW_VALUES:
         return None
     parts = []
     for split, most in MEASURED.items():
@@ -239,7 +239,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
     if not wide:
-        print(f"m3g report RUN explains the measures, as does a terminal of {WIDE} columns")
+        print(f"for the meaning of each measure, use m3g report RUN or a terminal with at least {WIDE} columns")
     for picture in pictures:
         print(f"picture   {picture}")
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Group = TypeVar("Group", bound="DataclassInstance")
-FEWEST_EPOCHS = 20  # minimum number of epochs if the settings do not specify it
-ENOUGH_STEPS = 600  # minimum number of optimiser steps if the settings specify neither epochs nor steps
+MIN_EPOCHS = 20  # minimum number of epochs if the settings do not specify it
+MIN_STEPS = 600  # minimum number of optimiser steps if the settings specify neither epochs nor steps
 Origin = str | Mapping[str, str]  # the file of all settings, or a mapping from dotted names of settings to files
 
 
@@ -141,7 +141,7 @@ class LoopSettings:
         """
         if self.epochs is not None:
             return self.epochs
-        return FEWEST_EPOCHS if self.max_steps is not None else max(FEWEST_EPOCHS, math.ceil(ENOUGH_STEPS / per_epoch))
+        return MIN_EPOCHS if self.max_steps is not None else max(MIN_EPOCHS, math.ceil(MIN_STEPS / per_epoch))
 
 
 @dataclass

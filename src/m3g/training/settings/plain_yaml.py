@@ -10,7 +10,7 @@ import yaml
 
 # Values in a JSON or YAML file.
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
-DEEPEST = 20  # maximum number of nested lists and mappings
+MAX_DEPTH = 20  # maximum number of nested lists and mappings
 
 
 class _Loader(yaml.SafeLoader):
@@ -35,8 +35,8 @@ def plain_yaml(text: str) -> Plain:
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
         if isinstance(event, yaml.AliasEvent):  # a few lines of aliases can expand to billions of values
             raise ValueError("it has an alias (*name): write the value out")
     value: Plain = yaml.load(text, _Loader)

@@ -16,7 +16,7 @@ from m3g.training.settings.config import Config
 
 Spec: TypeAlias = dict[str, object]  # description of an encoder, see `m3g.nets.build_net`
 SHOWN = 8  # maximum number of printed columns of a view
-LARGEST_FOR_CONV = 64  # pixels; the receptive field of `conv` is too small for larger images
+MAX_CONV_SIDE = 64  # pixels; the receptive field of `conv` is too small for larger images
 
 
 class Reading(TypedDict, total=False):
@@ -81,7 +81,7 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
         (['conv', 'vit'], 'text')
     """
     if kind == "image":
-        return "conv" if max((image_shape(shape) or shape)[1:]) <= LARGEST_FOR_CONV else "vit"
+        return "conv" if max((image_shape(shape) or shape)[1:]) <= MAX_CONV_SIDE else "vit"
     return {"text": "text", "audio": "spectrogram", "signal": "eeg", "tfidf": "tfidf"}.get(kind, "mlp")
 
 
