@@ -25,7 +25,7 @@ from m3g import losses
 VIEWS = (3, 4, 6)
 POINTS = (64, 256, 1024)
 FEATURES = 128
-SECONDS_AT_MOST = 90.0
+MAX_SECONDS = 90.0
 DIVERGENCE_SHAPES = ((64, 3), (64, 4))
 # Losses with an option that changes their cost are measured twice.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
@@ -101,8 +101,8 @@ def in_a_process(function: str, *arguments: Any) -> dict[str, Any]:
     process.start()
     sender.close()
     try:
-        if not receiver.poll(SECONDS_AT_MOST):
-            return {"failed": f"more than {SECONDS_AT_MOST:g} s"}
+        if not receiver.poll(MAX_SECONDS):
+            return {"failed": f"more than {MAX_SECONDS:g} s"}
         return receiver.recv()
     except EOFError:
         return {"failed": "out of memory"}
@@ -167,6 +167,6 @@ def run(
         f"Written by `python -m benchmarks losses`. One forward and backward pass, float32, d = {FEATURES}, "
         f"{machine['threads']} threads, torch {machine['torch']}. If n^k exceeds the budget of the exact solver, "
         'm3g and kl are estimated by sampling (`solver="auto"`). A dash means unsupported, out of memory or more than '
-        f"{SECONDS_AT_MOST:g} s (the reason is in losses.json).\n\n{table(rows)}\n\n"
+        f"{MAX_SECONDS:g} s (the reason is in losses.json).\n\n{table(rows)}\n\n"
         f"Time of a divergence divided by that of the gap:\n\n{summary}\n"
     )

@@ -149,8 +149,8 @@ def table(whole: dict, unused: dict, partial: dict) -> str:
         "",
     ]
     lines += [
-        "| | unmatched rows left alone, % | other rows with a row of their object, % | calibration error | "
-        f"calibration error, {KNOWN} objects known |"
+        "| | rows without a partner that are left unmatched, % | other rows in a tuple with a row of their object, % | "
+        f"calibration error | calibration error with {KNOWN} known objects |"
     ]
     lines += ["| --- | --- | --- | --- | --- |"]
     for name, values in partial.items():

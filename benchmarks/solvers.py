@@ -135,8 +135,8 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     ratios = [peer["seconds"] / row["seconds"] for row, peer in outside if row and peer]
     if ratios:
         lines.append(
-            f"{geometric_mean(ratios):.0f} times faster than OTT-JAX in the geometric mean over {len(ratios)} problems "
-            f"with other sizes and epsilons, k >= 3 (target: {OUTSIDE_TARGET})."
+            f"{geometric_mean(ratios):.0f} times faster than OTT-JAX over {len(ratios)} problems with other sizes and "
+            f"epsilons (geometric mean, k >= 3; target: {OUTSIDE_TARGET})."
         )
     lines += [_launches(row) for row in rows if row["program"] == "launches" and "failed" not in row]
     lines += [f"Failed: {row}" for row in rows if "failed" in row]

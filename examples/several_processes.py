@@ -45,7 +45,7 @@ def compare() -> None:
         difference = max(float((a.grad - b.grad).abs().max()) for a, b in pairs)
         print(f"one process, {N} objects       gap {whole.item():.4f}")
         print(f"{world} processes, {N // world} each          gap {gap.item():.4f}")
-        print(f"largest difference of a gradient {difference:.0e}")
+        print(f"largest difference between gradients {difference:.0e}")
 
 
 def main() -> None:

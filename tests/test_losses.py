@@ -116,7 +116,7 @@ def test_aligned_views_have_finite_gradients(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_length_matters_only_without_normalising(name):
+def test_length_matters_only_without_normalisation(name):
     views, scales = batch(dtype=torch.float64), 0.5 + batch(d=1, dtype=torch.float64).abs()
     normalised = [build(name, normalize=True)(v) for v in (views, scales * views)]
     as_given = [build(name, normalize=False)(0.3 * v) for v in (views, scales * views)]

@@ -41,8 +41,8 @@ def main() -> None:
     scale = (2 / (9 * epsilon)) ** 0.5
     solver = m3g.Sampled(rank=512, seed=0, form="products")
     coupling = m3g.solve(m3g.CircularVariance()(views), epsilon=epsilon, solver=solver).coupling_form
-    fields, weights = coupling.listed.fields[0], coupling.row_weights[0]
-    left.scatter(*fields.T, s=3000 * weights, alpha=0.35, lw=0, label="samples g, by their share of the mass")
+    fields, weights = coupling.kernel.fields[0], coupling.row_weights[0]
+    left.scatter(*fields.T, s=3000 * weights, alpha=0.35, lw=0, label="samples g; size: fraction of the mass")
     centred = views - views.mean(1, keepdim=True)
     left.scatter(*(scale * centred.sum(0)).T, marker="*", s=120, color="black", label="√(2a) · sums of true tuples")
     left.set(title="k = 3 views of 6 objects in the plane, ε = 0.03", aspect="equal")

@@ -26,7 +26,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("by", ["torchrun", "the command"])
-def test_a_mistake_in_all_processes_is_reported_once(tmp_path, arguments, message, by, torchrun, command):
+def test_an_error_in_all_processes_is_reported_once(tmp_path, arguments, message, by, torchrun, command):
     code, output = (torchrun if by == "torchrun" else command)("train", *SMALL, *arguments)
     assert code == 2
     assert output.count("m3g: error:") == 1, output
@@ -85,7 +85,7 @@ def test_the_installed_command_skips_the_shutdown_too():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
-def test_a_process_that_fails_alone_ends_all(tmp_path, rank, when, torchrun):
+def test_a_process_that_fails_alone_stops_all(tmp_path, rank, when, torchrun):
     """One process has other files: missing ones, or a view that is not finite when it is used."""
     rng = np.random.default_rng(0)
     for folder in ("0", "1"):

@@ -126,7 +126,7 @@ def test_a_model_that_was_tampered_with_is_not_read(run, capsys, old, new, messa
         assert message in fails(command, capsys)
 
 
-def test_resuming_a_finished_run_measures_it_again(run, capsys):
+def test_resuming_a_finished_run_evaluates_it_again(run, capsys):
     (run / "results.json").unlink()
     weights = (run / "model.safetensors").read_bytes()
     assert main(["train", "--resume", str(run)]) == 0

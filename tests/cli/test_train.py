@@ -127,7 +127,7 @@ def test_a_full_disk_is_reported_and_leaves_no_files(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["imagenet", "domainnet", "eeg"])
-def test_embedded_settings_are_selected_by_name(capsys, name):
+def test_built_in_settings_are_selected_by_name(capsys, name):
     assert main(["train", f"--config={name}", "--print_config"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["loss"] == "m3g"
 

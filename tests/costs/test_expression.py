@@ -26,7 +26,7 @@ def test_text_is_parsed_into_composed_costs(text, cost):
     assert pickle.loads(pickle.dumps(cost)) == cost
 
 
-def test_settings_spell_composed_costs():
+def test_settings_accept_composed_costs():
     from m3g import losses
     from m3g.cli.command_line import read_settings
 

@@ -49,7 +49,7 @@ def run(folder, *, workers, resume=None):
 @pytest.mark.filterwarnings("ignore:.*number of training batches.*", "ignore:.*isinstance.treespec.*")
 @pytest.mark.filterwarnings("ignore:The dirpath has changed")
 @pytest.mark.parametrize("workers", [0, 2])
-def test_data_resume_at_any_step(tmp_path, workers):
+def test_data_can_be_resumed_at_any_step(tmp_path, workers):
     full = run(tmp_path / "full", workers=workers)
     assert len(full) == 11
     for step in (3, 4, 5, 8):  # within the first epoch, at its end, just after, at the end of the second

@@ -40,7 +40,7 @@ def test_more_labels_are_better_and_find_the_informative_channel():
     assert many > 0.9
 
 
-def test_draws_are_fixed_by_the_seed_and_test_labels_decide_nothing():
+def test_draws_are_fixed_by_the_seed_and_test_labels_are_not_used_for_any_choice():
     x, y = channels(400, 0)
     test_x, test_y = channels(200, 1)
     once = few_shot_probe(x, y, test_x, test_y, shots=10, draws=1)

@@ -46,6 +46,6 @@ def test_masked_points_are_ignored():
         alignment(views[:, :2], mask=never)
 
 
-def test_uniformity_of_many_points_is_thinned():
+def test_uniformity_of_many_points_uses_a_subsample():
     views = torch.randn(2, 900, 6, generator=torch.Generator().manual_seed(0))
     assert uniformity(views, limit=300) == pytest.approx(uniformity(views), abs=0.05)

@@ -54,7 +54,7 @@ def test_missing_entries_have_no_effect():
     assert recall(LinearCCA(damaged, mask, size=6), fresh) > 0.8 * recall(LinearCCA(views, size=6), fresh)
 
 
-def test_constant_views_and_few_rows_are_no_error():
+def test_constant_views_and_few_rows_are_not_an_error():
     found = LinearCCA([torch.zeros(4, 3), torch.randn(4, 5)], size=8)
     assert all(bool(part.isfinite().all()) for part in found([torch.zeros(4, 3), torch.randn(4, 5)]))
     with pytest.raises(ValueError, match="at least 2 rows with two views or more"):

@@ -75,6 +75,6 @@ def test_labels_and_a_whole_view_may_be_missing(tmp_path):
     plot_missing(scores, tmp_path / "missing.png")
 
 
-def test_many_rows_are_thinned(monkeypatch):
+def test_many_rows_are_subsampled(monkeypatch):
     monkeypatch.setattr(missing_views, "MAX_ROWS", 20)
     assert without_views(points(60, 0), points(60, 1))["chance"]["recall_at_1"] == pytest.approx(1 / 20)

@@ -71,7 +71,7 @@ def test_the_first_views_are_compared_with_all(views):
     assert torch.isclose(losses.pairwise(views, losses.infonce, first=2), expected)
 
 
-def test_a_pair_loss_with_parameters_is_trained_along(views):
+def test_parameters_of_a_pair_loss_are_trained(views):
     loss = losses.Pairwise(losses.InfoNCE(learn_temperature=True), min_points=2)
     loss(views).backward()
     (parameter,) = loss.parameters()

@@ -42,7 +42,7 @@ def assert_same_as_eager(compiled, loss, k, n, *, teacher):
 @pytest.mark.parametrize(
     ("k", "teacher", "dynamic", "graphs"), [(3, True, True, 1), (2, False, False, 2)], ids=["dynamic", "recompiling"]
 )
-def test_fixed_steps_compile_whole_for_a_changing_n(k, teacher, dynamic, graphs, capfd):
+def test_fixed_steps_compile_to_one_graph_for_a_changing_n(k, teacher, dynamic, graphs, capfd):
     loss = fixed(1)  # one step is enough for the default backend, whose compiler is slow
     mode = "reduce-overhead" if dynamic else "default"  # the former is recommended on GPUs
     compiled = torch.compile(loss, fullgraph=True, dynamic=dynamic, mode=mode)
@@ -56,7 +56,7 @@ def test_fixed_steps_compile_whole_for_a_changing_n(k, teacher, dynamic, graphs,
 @pytest.mark.parametrize(
     ("k", "n", "teacher", "backend"), [(4, 6, True, "inductor"), (5, 3, True, "aot_eager"), (6, 3, False, "aot_eager")]
 )
-def test_more_views_compile_whole(k, n, teacher, backend, capfd):
+def test_more_views_compile_to_one_graph(k, n, teacher, backend, capfd):
     """The number of views changes the traced graphs, forward and backward, but no operator that inductor compiles."""
     loss = fixed(1)
     assert_same_as_eager(torch.compile(loss, fullgraph=True, backend=backend), loss, k, n, teacher=teacher)
@@ -88,7 +88,7 @@ def test_fixed_steps_read_no_value_on_the_host(k):
 
 
 @pytest.mark.filterwarnings("always")  # as errors, warnings that torch suppresses would end the test
-def test_the_default_loss_costs_a_compiled_model_one_graph_break(capfd, recwarn):
+def test_the_default_loss_causes_one_graph_break(capfd, recwarn):
     layer, loss = torch.nn.Linear(5, 4), m3g.M3GLoss()
 
     def model(views):
@@ -153,7 +153,7 @@ def test_a_fixed_number_of_sampled_rounds_reads_no_value_on_the_host(k):
 
 
 @pytest.mark.slow
-def test_a_fixed_number_of_sampled_rounds_compiles_whole():
+def test_a_fixed_number_of_sampled_rounds_compiles_to_one_graph():
     loss, exact = m3g.M3GLoss(0.3, solver=m3g.Sampled(fixed_steps=3, rank=256)), m3g.M3GLoss(0.3)
     compiled = torch.compile(loss, fullgraph=True, backend="eager")
     views = batch(3, 6, teacher=False)[0]
@@ -200,7 +200,7 @@ def test_compiled_code_accepts_no_seed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cost", ["product", "cv"])
-def test_gaps_with_the_rest_compile_whole(cost):
+def test_gaps_with_the_rest_compile_to_one_graph(cost):
     loss = m3g.losses.M3GRest(cost=cost, solver=m3g.Factored(fixed_steps=2))
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     assert_same_as_eager(compiled, loss, 3, 6, teacher=False)
@@ -210,7 +210,7 @@ def test_gaps_with_the_rest_compile_whole(cost):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cost", ["product", "cv"])
-def test_gaps_with_the_rest_of_incomplete_objects_compile_whole(cost):
+def test_gaps_with_the_rest_of_incomplete_objects_compile_to_one_graph(cost):
     loss = m3g.losses.M3GRest(cost=cost, solver=m3g.Factored(fixed_steps=8))
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     read = m3g.losses.M3GRest(cost=cost, tol=1e-6)

@@ -198,7 +198,7 @@ def test_gradients_pass_gradcheck(case, masked):
     assert torch.autograd.gradcheck(lambda x: build()(x, mask=mask), views.requires_grad_())
 
 
-def test_byol_ave_without_renormalising_is_byol_pwe():
+def test_byol_ave_without_renormalisation_is_byol_pwe():
     views = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     ave = losses.build("byol-ave", renormalize=False)(views)
     assert torch.isclose(ave, losses.build("byol-pwe")(views))

@@ -13,7 +13,7 @@ from m3g.losses.convergence import ConvergenceWarning
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_short_types_and_autocast_are_supported(dtype):
+def test_half_precision_and_autocast_are_supported(dtype):
     views = reference.noisy_views(3, 64, 32, dtype=torch.float32)
     expected = m3g.matching_gap(views, epsilon=0.05)
     short = views.to(dtype).requires_grad_()
@@ -25,7 +25,7 @@ def test_short_types_and_autocast_are_supported(dtype):
     torch.testing.assert_close(gap, expected, rtol=0.01, atol=0)
 
 
-def test_the_user_s_matrix_precision_is_neither_used_nor_changed():
+def test_the_users_matrix_precision_is_neither_used_nor_changed():
     views = reference.noisy_views(3, 64, 64, dtype=torch.float32)
     expected = m3g.matching_gap(views)
     before = torch.get_float32_matmul_precision()

@@ -19,7 +19,7 @@ def views():
 
 @pytest.mark.parametrize("k", [3, 4])
 @pytest.mark.parametrize("negatives", ["n", "n_squared"])
-def test_symile_is_the_authors_package(k, negatives):
+def test_symile_equals_that_of_the_authors_package(k, negatives):
     views = torch.randn(k, 5, 4, generator=torch.Generator().manual_seed(k), dtype=torch.float64)
     torch.manual_seed(3)
     theirs = SymilePackage(negative_sampling=negatives)(list(views), 1 / 0.3)
@@ -28,7 +28,7 @@ def test_symile_is_the_authors_package(k, negatives):
     assert torch.isclose(ours, theirs)
 
 
-def test_infonce_is_that_of_pytorch_metric_learning(views):
+def test_infonce_equals_that_of_pytorch_metric_learning(views):
     a, b, _ = views
     label = torch.arange(7)
     theirs = metric_learning.NTXentLoss(temperature=0.2)(a, label, ref_emb=b, ref_labels=label.clone())
@@ -41,7 +41,7 @@ def test_polyview_of_two_views_is_nt_xent(views):
     assert torch.isclose(losses.polyview(views[:2], temperature=0.2), theirs)
 
 
-def test_vicreg_of_two_views_is_that_of_pytorch_metric_learning():
+def test_vicreg_of_two_views_equals_that_of_pytorch_metric_learning():
     a, b = torch.randn(2, 9, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     theirs = metric_learning.VICRegLoss(invariance_lambda=3, variance_mu=5, covariance_v=7)(a, ref_emb=b)
     assert torch.isclose(losses.vicreg([a, b], invariance=3, variance=5, covariance=7), theirs)

@@ -93,7 +93,7 @@ def test_one_seed_is_paired_by_test_rows():
     assert differences([ours, moved])[1] == []  # other test rows: nothing to pair
 
 
-def test_smaller_is_better_for_some():
+def test_smaller_is_better_for_some_measures():
     ours = [run(f"a{s}", s, alignment=0.5 + 0.01 * s) for s in range(3)]
     theirs = [run(f"b{s}", s, alignment=0.3 + 0.01 * s, settings={"loss": "kl"}) for s in range(3)]
     assert differences([*ours, *theirs])[1] == [["alignment", "-0.200 [-0.200, -0.200] better, 3 seeds"]]

@@ -162,7 +162,7 @@ document.documentElement.dataset.observed = JSON.stringify(
 """
 
 
-def test_no_column_is_cut_on_a_telephone(browser):
+def test_no_column_is_cut_off_on_a_phone(browser):
     found = observed(browser(page([facts()]), NARROW, "--window-size=390,900"))
     assert found["width"] < 640
     assert found["cells"] > 0

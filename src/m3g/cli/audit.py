@@ -16,7 +16,7 @@ DESCRIPTION = {
 
   m3g train --views a.npy b.npy c.npy --mismatch true     train and estimate the reliability of entries
   m3g audit runs/m3g-1                                    entries that are more likely wrong than correct
-  m3g audit runs/m3g-1 --count 100 --out doubtful.csv     write the first hundred to a file
+  m3g audit runs/m3g-1 --count 100 --out entries.csv      write the first hundred to a file
 
 Columns: row of the files, view, reliability from 0 to 1, the most similar row if it is not the entry's own, and the
 cosines of the entry with that row and with its own row. Entries of views that do not identify their row are listed only

@@ -24,7 +24,7 @@ else:
     LightningDataModule = _checks.extra("lightning", "train").LightningDataModule
 
 MAX_WORKERS = 64  # limit of num_workers, or twice the number of CPUs if that is larger
-USUAL_BATCH = 64  # default number of rows per batch
+DEFAULT_BATCH_SIZE = 64  # default number of rows per batch
 T = TypeVar("T")
 
 
@@ -134,7 +134,7 @@ class ViewsData(LightningDataModule):
         if self._batch_size is not None:
             return self._batch_size
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        return max(1, min(USUAL_BATCH, self.num_rows("train") // processes))
+        return max(1, min(DEFAULT_BATCH_SIZE, self.num_rows("train") // processes))
 
     @property
     def k(self) -> int:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from m3g.evaluation.canonical import SMALLEST, Basis, canonical, principal_basis
+from m3g.evaluation.canonical import MIN_RELATIVE_VARIANCE, Basis, canonical, principal_basis
 from m3g.evaluation.retrieval import truth_ranks
 
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 TOTAL_RANK = 1200  # maximum number of principal directions of all views together
-MOST_ROWS = 10_000
-MOST_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix
+MAX_ROWS = 10_000
+MAX_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix
 FEW_ROWS = 500  # number of rows up to which every row is held out once
 COLUMNS = 4096  # columns of a view that are centred and scaled at a time
 
@@ -95,7 +95,7 @@ class LinearCCA:
 def _subsampled(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
     """Return the rows and their mask; only evenly spaced rows if there are too many for a fast fit."""
     n, d = len(views[0]), max(view.shape[1] for view in views)
-    max_rows = min(MOST_ROWS, max(1000, int(MOST_PRODUCTS / d**2)))
+    max_rows = min(MAX_ROWS, max(1000, int(MAX_PRODUCTS / d**2)))
     present = torch.ones(len(views), n, dtype=torch.bool) if mask is None else mask
     if n <= max_rows:
         return views, present
@@ -163,7 +163,7 @@ class CentredView(NamedTuple):
             gram += part @ part.T
         values, vectors = torch.linalg.eigh(gram)
         lengths = values.clamp(min=0).sqrt()
-        inverse = torch.where(values > SMALLEST * values[-1], 1 / lengths, 0.0)
+        inverse = torch.where(values > MIN_RELATIVE_VARIANCE * values[-1], 1 / lengths, 0.0)
         return Span((vectors * lengths).to(self.values.dtype), vectors * inverse)
 
     def in_features(self, span: Span, scale: Tensor, directions: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def test_domainnet_list_files_are_read(domain_folders):
         with pytest.raises(ValueError, match=words):
             Domains(domain_folders, size=16)
     listed.unlink()
-    with pytest.raises(ValueError, match="beside real_train"):
+    with pytest.raises(ValueError, match="next to real_train"):
         Domains(domain_folders, size=16)
 
 

@@ -94,7 +94,7 @@ def test_a_missing_list_or_domain_is_named(domainnet):
     with pytest.raises(ValueError, match=r"domains must be some of clipart, quickdraw, real, got sketch, real"):
         Domains(domainnet, domains=["sketch", "real"])
     (domainnet / "clipart_train.txt").rename(domainnet / "elsewhere")
-    with pytest.raises(ValueError, match=r"root must have clipart_train.txt beside clipart_test.txt, got none"):
+    with pytest.raises(ValueError, match=r"root must have clipart_train.txt next to clipart_test.txt, got none"):
         Domains(domainnet)
     (domainnet / "elsewhere").rename(domainnet / "clipart_train.txt")
     shutil.rmtree(domainnet / "quickdraw")

@@ -6,7 +6,7 @@ import torch
 from m3g.data import MultipleFeatures
 
 
-def test_embedded_set_is_complete():
+def test_built_in_set_is_complete():
     data = MultipleFeatures()
     assert data.k == 6
     assert data.view_shapes == [(76,), (216,), (64,), (240,), (47,), (6,)]
@@ -23,7 +23,7 @@ def test_embedded_set_is_complete():
         torch.testing.assert_close(view.std(0, correction=0), torch.ones(view.shape[1]), atol=1e-3, rtol=0)
 
 
-def test_some_of_the_embedded_views_can_be_selected():
+def test_some_of_the_built_in_views_can_be_selected():
     with pytest.raises(ValueError, match="views must be two or more of fourier"):
         MultipleFeatures(views=["fourier"])
     with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):

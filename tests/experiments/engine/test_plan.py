@@ -35,7 +35,7 @@ def test_every_training_on_a_laptop_has_steps(name):
     assert not steps.split()[1].startswith("0")
 
 
-def test_a_folder_of_recordings_is_no_list_of_views():
+def test_a_folder_of_recordings_is_not_a_list_of_views():
     lines = described("eeg", "paper")
     assert any("m3g" in line and "k = 6, n = 16" in line for line in lines)
     assert num_views({"data_options": {"paths": "{data}/pretrain"}}) == 6
@@ -72,5 +72,5 @@ def test_a_student_of_some_views_solves_one_problem():
     assert in_turn[0] == 3 * once[0]
 
 
-def test_the_shipped_digits_take_as_many_steps_as_m3g_train():
+def test_the_built_in_digits_take_as_many_steps_as_m3g_train():
     assert num_steps({}) == 420

@@ -19,7 +19,7 @@ from m3g.experiments.engine.spec import Candidate, Experiment, OnlyTrained, Requ
 from m3g.experiments.engine.store import Store
 
 
-def test_other_processes_of_a_torchrun_train_and_measure_nothing(tmp_path, monkeypatch):
+def test_other_processes_of_a_torchrun_launch_only_train(tmp_path, monkeypatch):
     def trains(settings, folder, data):
         raise OnlyTrained
 

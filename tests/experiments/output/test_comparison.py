@@ -20,7 +20,7 @@ SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_s
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_ranks_share_ties(table):
+def test_tied_arms_share_their_mean_rank(table):
     arms = {name: dict(enumerate(float(row[i]) for row in table)) for i, name in enumerate("abc")}
     expected = np.mean([rankdata([-value for value in row]) for row in table], axis=0)
     assert list(average_rank(arms).values()) == pytest.approx(expected.tolist())

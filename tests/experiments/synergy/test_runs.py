@@ -25,7 +25,7 @@ def test_a_set_alone_keeps_the_grid_of_its_family():
 
 
 @pytest.mark.slow
-def test_runs_of_the_embedded_digits_become_a_table(tmp_path):
+def test_runs_of_the_built_in_digits_become_a_table(tmp_path):
     arms = ["m3g, product", "infonce-ave"]
     text, specs = small_runs("synergy", None, tmp_path, methods=arms, keep=lambda spec: spec.labels["data"] == "digits")
     assert len(specs) == len(arms) * (len(TEMPERATURES) + 1) + len(set(arms) & set(UNTUNED_OF))

@@ -77,7 +77,7 @@ def test_scores_use_the_query_of_a_cost():
     assert tested["recall_rest"] == tested["absent"]["0"]["recall_rest"] == 1
 
 
-def test_few_labels_is_the_nearest_class_mean():
+def test_few_labels_are_scored_by_the_nearest_class_mean():
     points = _points(n=30)
     x, labels = points.views[0], points.labels
     scores = []

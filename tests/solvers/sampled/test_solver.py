@@ -48,7 +48,7 @@ def test_too_few_samples_are_not_trusted(rank, epsilon, reason):
         m3g.matching_gap(views, epsilon=epsilon, solver=m3g.Sampled(rank=rank, seed=0))
 
 
-def test_an_untrusted_training_warns_once():
+def test_an_untrusted_solve_warns_once_in_training():
     loss = m3g.M3GLoss(epsilon=0.02, solver=m3g.Sampled(rank=256))
     torch.manual_seed(0)
     with warnings.catch_warnings(record=True) as caught:

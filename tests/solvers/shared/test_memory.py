@@ -27,7 +27,7 @@ def test_tensors_of_a_workspace_do_not_overlap():
 
 
 def test_a_block_larger_than_glibc_reuses_is_not_allocated(monkeypatch):
-    monkeypatch.setattr(memory, "LARGEST_REUSED", 32)
+    monkeypatch.setattr(memory, "MAX_REUSED_BYTES", 32)
     space = Workspace(torch.zeros(1), 9)
     assert space.free.numel() == 0
     assert space.take(3, 3).shape == (3, 3)

@@ -110,9 +110,9 @@ def test_linear_cca_is_fitted_on_a_bounded_number_of_numbers(config, monkeypatch
     data = build_data(config)
     rows = data.num_rows("train")
     assert len(fitted_rows(data, monkeypatch)) == rows
-    monkeypatch.setattr(start, "MOST_NUMBERS", 230 * 50)
+    monkeypatch.setattr(start, "MAX_VALUES", 230 * 50)
     assert len(fitted_rows(data, monkeypatch)) == 50
-    monkeypatch.setattr(start, "MOST_NUMBERS_OF_FILES", 230 * 20)
+    monkeypatch.setattr(start, "MAX_VALUES_FROM_FILES", 230 * 20)
     monkeypatch.setattr(start, "IN_MEMORY", 4 * 230 * rows - 1)
     assert len(fitted_rows(data, monkeypatch)) == 20
 

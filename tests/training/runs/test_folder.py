@@ -26,7 +26,7 @@ def test_damaged_weights_are_reported_by_all_readers(copy, refused, place):
         assert "its SHA-256 differs: the file is damaged" in refused(*command)
 
 
-def test_a_folder_that_is_no_run_is_not_loaded(copy, tmp_path):
+def test_a_folder_that_is_not_a_run_is_not_loaded(copy, tmp_path):
     with pytest.raises(ValueError, match=r"^run must be the folder of a run, but there is none at nope\.$"):
         m3g.load("nope")
     (tmp_path / "empty").mkdir()

@@ -138,7 +138,7 @@ def _read_domain(root: Path, name: str) -> list[tuple[Path, str | int, str | Non
         file = root / f"{name}_{split}.txt"
         if not file.is_file():
             other = "test" if split == "train" else "train"
-            raise ValueError(f"root must have {file.name} beside {name}_{other}.txt, got none.")
+            raise ValueError(f"root must have {file.name} next to {name}_{other}.txt, got none.")
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             path, _, label = line.rpartition(" ")
             if not line.strip():

@@ -31,7 +31,7 @@ def read(source: Source, channels: Sequence[str]) -> Recording:
     chosen = find_channels(channels, header.sig_name, source)
     record = wfdb.rdrecord(name, channels=chosen)
     if source.annotations is None:
-        raise ValueError(f"recordings must have stages, got no {source.name}.arousal beside {str(source.signals)!r}.")
+        raise ValueError(f"recordings must have stages, got no {source.name}.arousal next to {str(source.signals)!r}.")
     notes = wfdb.rdann(name, source.annotations.suffix[1:])
     scored = [(sample / record.fs, note.strip("\x00 ")) for sample, note in zip(notes.sample, notes.aux_note)]
     scored = [(start, note) for start, note in scored if note in STAGES]

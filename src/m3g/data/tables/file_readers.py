@@ -231,8 +231,8 @@ class SoundReader(FileReader):
             self._durations.append(sound.duration)
 
     def finish(self) -> None:
-        usual = self._rates.most_common(1)
-        self.given.setdefault("rate", min(MAX_RATE, usual[0][0] if usual else MAX_RATE))
+        most_common = self._rates.most_common(1)
+        self.given.setdefault("rate", min(MAX_RATE, most_common[0][0] if most_common else MAX_RATE))
         longest = float(np.quantile(self._durations, 0.95)) if self._durations else 1.0
         self.given.setdefault("seconds", round(min(MAX_SOUND_LENGTH, max(longest, 0.1)), 2))
 

@@ -32,7 +32,7 @@ from m3g.experiments.sources.images import STYLES, TREES, check_paper_domains, p
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 RATES = (1e-2, 3e-3, 3e-2)  # temperatures are compared with the first
-WIDE = (*TEMPERATURES, 1.0)  # on the fonts, the largest of the usual grid was chosen
+WIDE = (*TEMPERATURES, 1.0)  # on the fonts, the largest value of the common grid was chosen
 STEPS = 1000
 LENGTHS = (200, 3000)
 LENGTHS_OF = ("m3g", "infonce-pwe")
@@ -43,7 +43,7 @@ CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
 # Training images per class and domain of the laptop probes.
 SHOTS = {"fonts": 8, "pacs": 100, "office-home": 20, "domainnet-small": 20}
-MAX_TEST_IMAGES = 2000  # test images of a laptop probe
+MAX_TEST_IMAGES = 2000  # of a laptop probe
 
 # Control arms on two held-out styles of fonts: their changes, and the methods to which they apply.
 CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
@@ -58,10 +58,10 @@ CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "n = 8": ({"data_options": {"batch_size": 8}}, ("m3g", "infonce-ave", "infonce-pwe")),
     "n = 32": ({"data_options": {"batch_size": 32}}, ("infonce-ave", "infonce-pwe")),
 }
-# Not chosen on validation: the paper's value in both of its units, and common temperatures of InfoNCE over pairs.
+# Not chosen on validation: the paper's epsilon in both scales of the cost, and common temperatures of pairwise InfoNCE.
 UNTUNED: dict[str, tuple[Settings, str]] = {
     "epsilon 0.05, untuned": ({"epsilon": 0.05}, "m3g"),
-    "epsilon 0.05 in units of Algorithm 2, untuned": ({"epsilon": 0.05, "cost": "cv-algorithm2"}, "m3g"),
+    "epsilon 0.05 in the scale of Algorithm 2, untuned": ({"epsilon": 0.05, "cost": "cv-algorithm2"}, "m3g"),
     "temperature 0.1, untuned": ({"temperature": 0.1}, "infonce-pwe"),
     "temperature 0.5, untuned": ({"temperature": 0.5}, "infonce-pwe"),
 }

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from m3g.data import Signals, ViewsData
-from m3g.data.base import USUAL_BATCH, TensorRows
+from m3g.data.base import DEFAULT_BATCH_SIZE, TensorRows
 from m3g.data.splits import SPLITS, Split
 from m3g.evaluation import FewShot, few_shot_probe
 from m3g.evaluation.few_shot import most_shots
@@ -247,7 +247,7 @@ def _embedded(net: Network, data: ViewsData, split: Split) -> tuple[Tensor, Tens
     return torch.cat(parts, dim=1), rows.label
 
 
-def target_of(name: str, data: Path, seed: int, *, batch_size: int = USUAL_BATCH) -> Signals:
+def target_of(name: str, data: Path, seed: int, *, batch_size: int = DEFAULT_BATCH_SIZE) -> Signals:
     """Return the target set of an encoder of raw signals; subjects are split by the seed."""
     return Signals([data / TARGET[name]], val=0.2, test=0.2, split_seed=seed, seed=seed, batch_size=batch_size)
 

@@ -34,10 +34,10 @@ CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "no teacher, both directions": ({**ALONE, "loss_options": {"symmetric": True}}, ("infonce-pwe",)),
     "n = 64": ({"data_options": {"batch_size": 64}}, ("m3g", "infonce-ave", "infonce-pwe")),
 }
-# Not chosen on validation: the paper's value in both of its units, and one temperature in longer training runs.
+# Not chosen on validation: the paper's epsilon in both scales of the cost, and one temperature in longer runs.
 UNTUNED: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "epsilon 0.2, untuned": ({"loss_options": {"epsilon": 0.2}}, ("m3g",)),
-    "epsilon 0.2 in units of Algorithm 2, untuned": (
+    "epsilon 0.2 in the scale of Algorithm 2, untuned": (
         {"loss_options": {"epsilon": 0.2, "cost": "cv-algorithm2"}},
         ("m3g",),
     ),

@@ -73,8 +73,8 @@ def image_run(
     else:
         config = laptop_config(data, k, loss, options, seed=seed, steps=3 if request.miniature else STEPS)
         config = merged(config, laptop or {})
-    usual: Labels = {"data": data, "k": k, "seed": seed, "stage": "test"}
-    return RunSpec(experiment, {"config": merged(config, change or {})}, {**usual, **labels})
+    defaults: Labels = {"data": data, "k": k, "seed": seed, "stage": "test"}
+    return RunSpec(experiment, {"config": merged(config, change or {})}, {**defaults, **labels})
 
 
 def sets(scale: str) -> dict[str, Prepare]:

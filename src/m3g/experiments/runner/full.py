@@ -36,8 +36,8 @@ def shipped(name: str) -> Settings:
 def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str, Settings]]:
     """Return per arm its loss and options.
 
-    M3G uses the paper's epsilon; `-ave` losses average without renormalisation.
-    M3G is trained twice, because the paper's Definition and its Algorithm 2 differ in the units of epsilon.
+    M3G uses the paper's epsilon, in two arms, because the paper's definition and its Algorithm 2 differ in the scale of
+    the cost. `-ave` losses average without renormalisation.
     """
     arms: dict[str, tuple[str, Settings]] = {}
     for method in methods:
@@ -63,15 +63,15 @@ def config_of(settings: Settings) -> Config:
 def difference(config: Config) -> Settings:
     """Return the differences of a configuration from the defaults, from which the id of a run is derived."""
     content, default = config.to_dict(), Config().to_dict()
-    changed: Settings = {}
+    differences: Settings = {}
     for name, value in content.items():
         if value == default[name]:
             continue
-        usual = default[name]
-        if isinstance(value, dict) and isinstance(usual, dict) and not name.endswith("_options"):
-            value = {key: entry for key, entry in value.items() if entry != usual[key]}
-        changed[name] = value
-    return changed
+        default_value = default[name]
+        if isinstance(value, dict) and isinstance(default_value, dict) and not name.endswith("_options"):
+            value = {key: entry for key, entry in value.items() if entry != default_value[key]}
+        differences[name] = value
+    return differences
 
 
 def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:

@@ -37,7 +37,7 @@ FLAT_REACH, SWEPT_REACH = 6.0, 60.0
 SWEEPS, LONG_SWEEPS = 3, 2
 LONG = 2**20
 # Expected ratio of successive errors before it has been observed, for three or more views and for two.
-USUAL_RATE, USUAL_RATE_OF_TWO = 0.1, 0.3
+EXPECTED_RATE, EXPECTED_RATE_OF_TWO = 0.1, 0.3
 
 
 def complete(tensor: Tensor) -> Tensor:
@@ -170,7 +170,7 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     views = [*c.group_a, *c.group_b, c.pivot]
     order = [views.index(l) for l in range(len(views))]
     num_steps, chunk = 0, min(max_first, 1 + int(reach / FLAT_REACH), max_steps)
-    worst, rate = math.inf, USUAL_RATE
+    worst, rate = math.inf, EXPECTED_RATE
     while True:
         for remaining in range(chunk - 1, -1, -1):
             if num_steps > 0:
@@ -214,7 +214,7 @@ def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, r
     left = torch.bmm(wanted_b, transposed).rsqrt_().mul_(wanted_a)
     sums = summed(torch.bmm(left, kernel))
     num_steps, chunk = 0, min(2 * min(SWEEPS, 1 + int(reach / FLAT_REACH)), max_steps)
-    worst, rate = math.inf, USUAL_RATE_OF_TWO
+    worst, rate = math.inf, EXPECTED_RATE_OF_TWO
     while True:
         for _ in range(chunk):
             right = wanted_b / sums

@@ -12,9 +12,9 @@ from torch import Tensor
 # Limit in compiled code, which stores all its tables.
 COMPILED_LIMIT = 2**40
 # Size of the largest block that glibc keeps for reuse after it was freed, minus its header.
-LARGEST_REUSED = 2**25 - 2**12
-# Size of the smallest block that glibc returns to the system unless told otherwise.
-SMALLEST_RETURNED = 2**17
+MAX_REUSED_BYTES = 2**25 - 2**12
+# Size of the smallest block that glibc returns to the system by default.
+MIN_RETURNED_BYTES = 2**17
 
 
 def memory_limit(device: torch.device) -> int:
@@ -36,7 +36,7 @@ def keep_freed_memory(size: int) -> None:
     its time on new memory pages. Smaller tables are kept in any case; for them the setting would only let the batches
     of a training run, which are large, fragment the memory.
     """
-    if size >= SMALLEST_RETURNED:
+    if size >= MIN_RETURNED_BYTES:
         _raise_threshold()
 
 
@@ -46,7 +46,7 @@ def _raise_threshold() -> None:
 
     After a block of up to 32 MiB has been freed, glibc keeps all smaller freed blocks.
     """
-    torch.empty(LARGEST_REUSED, dtype=torch.uint8)
+    torch.empty(MAX_REUSED_BYTES, dtype=torch.uint8)
 
 
 class Workspace:
@@ -67,7 +67,7 @@ class Workspace:
     """
 
     def __init__(self, like: Tensor, numbers: int):
-        self.free = like.new_empty(numbers if numbers * like.element_size() <= LARGEST_REUSED else 0)
+        self.free = like.new_empty(numbers if numbers * like.element_size() <= MAX_REUSED_BYTES else 0)
 
     def take(self, *shape: int) -> Tensor:
         size = math.prod(shape)

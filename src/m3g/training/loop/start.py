@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from m3g.data.storage.rows import IN_MEMORY
-from m3g.evaluation.linear_cca import MOST_ROWS, LinearCCA
+from m3g.evaluation.linear_cca import MAX_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
 if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
     from m3g.data import ViewsData
 
 ROWS_BESIDE_FILES = 2000  # maximum number of fitted rows if other views (images, sounds, text) are read with them
-MOST_NUMBERS = 12_000_000  # maximum number of values in the fitted rows
-MOST_NUMBERS_OF_FILES = 4_000_000  # the same if the views are too large for memory
+MAX_VALUES = 12_000_000  # maximum number of values in the fitted rows
+MAX_VALUES_FROM_FILES = 4_000_000  # the same if the views are too large for memory
 
 
 class Start(NamedTuple):
@@ -43,8 +43,8 @@ def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
     """
     columns = sum(math.prod(data.view_shapes[l]) for l in views)
     in_files = 4 * columns * data.num_rows("train") > IN_MEMORY
-    most = (MOST_NUMBERS_OF_FILES if in_files else MOST_NUMBERS) // columns
-    return max(2, min(most, MOST_ROWS if len(views) == data.k else ROWS_BESIDE_FILES))
+    max_rows = (MAX_VALUES_FROM_FILES if in_files else MAX_VALUES) // columns
+    return max(2, min(max_rows, MAX_ROWS if len(views) == data.k else ROWS_BESIDE_FILES))
 
 
 def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> LinearCCA:
