@@ -15,7 +15,7 @@ from m3g.evaluation.retrieval import truth_ranks
 
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 TOTAL_RANK = 1200  # maximum number of principal directions of all views together
-MAX_ROWS = 10_000
+MAX_ROWS = 10_000  # maximum number of rows used for the fit
 MAX_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix
 FEW_ROWS = 500  # number of rows up to which every row is held out once
 COLUMNS = 4096  # columns of a view that are centred and scaled at a time
@@ -118,8 +118,8 @@ class Span(NamedTuple):
 class CentredView(NamedTuple):
     """A view (n, d), its mean (d,), and the rows that have it, bool (n, 1).
 
-    The centred and scaled view is computed from a few columns at a time if there are more columns than rows, so that
-    the memory for a wide view is little more than the view.
+    If there are more columns than rows, the view is centred and scaled a few columns at a time, so that a wide view
+    requires little memory beyond its own.
     """
 
     values: Tensor

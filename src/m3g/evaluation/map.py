@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # an optional dependency
 Colour = tuple[float, ...]
 MAX_LEGEND_ENTRIES = 20  # maximum number of classes in the legend; more are labelled in the map
 MAX_LABELS = 80  # maximum number of labels in the map, of the most frequent classes
-MAX_LABEL_LENGTH = 18  # maximum number of letters of a label
+MAX_LABEL_LENGTH = 18  # maximum number of characters of a label
 LINKED = 12  # number of objects whose views are connected
 
 
@@ -38,8 +38,8 @@ def plot_map(
     """Plot the embeddings of all views (k, n, d) on one map: together on the left, view by view on the right.
 
     The map is a t-SNE of the unit vectors with a fixed seed; beyond `limit` points, an evenly spaced subset of the rows
-    is shown. Colours show the class, or the view if there are no labels. Up to 20 classes have a legend; more are
-    labelled in the map. Lines connect the views of twelve objects.
+    is shown. Colours show the class, or the view if there are no labels. Up to 20 classes have a legend; of more, the
+    80 most frequent are labelled in the map. Lines connect the views of up to twelve objects.
     """
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     mask = _checks.presence(mask, embeddings)
@@ -62,7 +62,7 @@ def plot_map(
 
     columns = max(1, math.ceil(k / 2)) if k <= 8 else math.ceil(k**0.5)
     lines = math.ceil(k / columns)
-    side = 5.4 if len(names) <= MAX_LEGEND_ENTRIES else 7.5  # names require space
+    side = 5.4 if len(names) <= MAX_LEGEND_ENTRIES else 7.5  # labels in the map need space
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(side * (1 + columns / lines), side + 1.0), layout="constrained", dpi=130)
     figure.suptitle(
@@ -106,7 +106,7 @@ def _link(axis: Axes, places: Tensor, row_of: Tensor, rows: int) -> None:
 
 
 def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str], palette: Sequence[Colour]) -> None:
-    """Label every class at the position of its points, moved up or down to avoid other labels."""
+    """Label the most frequent classes at one of their points, moved up or down to avoid other labels."""
     axis.margins(x=0.12)
     effects = _checks.extra("matplotlib.patheffects", "plot")
     size = 8.0 if len(names) <= 40 else 6.5

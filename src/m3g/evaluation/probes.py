@@ -146,7 +146,7 @@ class Probe:
         self.dtype = features.dtype
         self.model = make_pipeline(StandardScaler(), model)
         with warnings.catch_warnings():
-            # Further steps would not change the accuracy, even if the optimum has not been reached.
+            # Further steps would hardly change the accuracy, even if the optimum has not been reached.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(features.cpu().numpy(), labels.cpu().numpy())
 

@@ -48,7 +48,7 @@ def search(
         objects: (k, n, d), in the same space.
         query_mask: bool (k, q), True where a query has a view; None if all are present.
         mask: bool (k, n), True where an object has a view; None if all are present.
-        top: number of objects per query, at most n.
+        top: number of objects per query, at most n, or n - 1 if `without` excludes an object.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
         readout: how the views of a query are reduced to one vector, see `m3g.evaluation.read_out`; objects use the
             mean, except with a cost.

@@ -27,6 +27,13 @@ def test_the_front_has_a_line_per_loss_with_all_sets(tmp_path):
     assert "<!-- mmcr -->" in text
 
 
+def test_arms_validated_without_recall_between_views_are_not_in_the_front(tmp_path):
+    rows = [row(arm, setting, 0.5, 0.6) for arm in ("m3g", "m3g-rest") for setting in (0.1, 0.2)]
+    for rest in rows[2:]:
+        rest["metrics"]["recall_rest"] = rest["metrics"].pop("recall")
+    assert len(pictures.front(rows, tmp_path / "front")) == 2
+
+
 def test_without_finished_runs_nothing_is_drawn(tmp_path):
     assert pictures.missing_curves([], tmp_path / "missing") == []
     assert pictures.by_number([], tmp_path / "by_number") == []

@@ -17,24 +17,24 @@ def length_table(
     path: Path,
     *,
     test_to_train: float,
-    usual_stage: str = "test",
+    main_stage: str = "test",
 ) -> list[str]:
-    """Return a table and a picture of the runs of stage `length`, together with the runs of the usual length.
+    """Return a table and a figure of the runs of stage `length`, together with the main runs of the same methods.
 
-    Runs of the usual length have the stage `usual_stage`, and the same arm, seed and value of `same` as a run of stage
-    `length`. The figure is written to `path`.
+    Main runs have the stage `main_stage`, and the same arm, seed and value of `same` as a run of stage `length`. The
+    figure is written to `path`.
     """
-    unusual = [row for row in results if row["labels"]["stage"] == "length"]
-    keys = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in unusual}
-    usual = [
+    other_lengths = [row for row in results if row["labels"]["stage"] == "length"]
+    keys = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in other_lengths}
+    main = [
         row
         for row in results
-        if row["labels"]["stage"] == usual_stage and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in keys
+        if row["labels"]["stage"] == main_stage and (row["labels"]["arm"], row["labels"]["seed"], same(row)) in keys
     ]
-    if not unusual:
+    if not other_lengths:
         return []
     arms: dict[str, dict[tuple[int, int], float]] = {}  # arm, (steps, seed)
-    for row in (*unusual, *usual):
+    for row in (*other_lengths, *main):
         steps = _steps(row["settings"]["config"])
         arms.setdefault(row["labels"]["arm"], {})[steps, row["labels"]["seed"]] = row["metrics"]["validation"]
     lengths = sorted({steps for values in arms.values() for steps, _ in values})

@@ -62,7 +62,7 @@ def collect(results: list[Result], folder: Path) -> str:
         lambda row: row["labels"]["data"],
         folder / "steps",
         test_to_train=TEST_TO_TRAIN,
-        usual_stage="control",
+        main_stage="control",
     )
     parts += [f"Temperature 0.12, {SETS['digits-hard'].about}, first split:", *lengths] if lengths else []
     text = write_table(parts, folder)

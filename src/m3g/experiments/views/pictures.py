@@ -135,11 +135,15 @@ def _lines(axis: Axes, curves: Mapping[str, Mapping[figures.X, Sequence[float]]]
 
 
 def front(results: list[Result], path: Path) -> list[Path]:
-    """Plot probe against retrieval for every setting of the grids, on validation rows, averaged over the data sets."""
+    """Plot probe against retrieval for every setting of the grids, on validation rows, averaged over the data sets.
+
+    Arms that are validated only by retrieval from all other views (`recall_rest`) are not shown.
+    """
     points: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for row in results:
         labels, metrics = row["labels"], row["metrics"]
-        if labels["stage"] == "grid" and views_scores.BATCH not in labels and "linear_mean" in metrics:
+        shown = metrics.keys() >= {"linear_mean", "recall"}
+        if labels["stage"] == "grid" and views_scores.BATCH not in labels and shown:
             setting = views_scores.setting(grid_values(labels))
             by_data = points.setdefault(labels["arm"], {}).setdefault(setting, {})
             by_data[labels["data"]] = (metrics["linear_mean"], metrics["recall"])

@@ -112,9 +112,9 @@ def _register(name: str, arrays: Arrays) -> None:
     )
 
 
-def _some(n: int, most: int) -> np.ndarray:
-    """Return at most `most` of n rows, deterministically."""
-    return np.sort(np.random.default_rng(0).permutation(n)[:most])
+def _some(n: int, max_rows: int) -> np.ndarray:
+    """Return at most `max_rows` of n rows, deterministically."""
+    return np.sort(np.random.default_rng(0).permutation(n)[:max_rows])
 
 
 def _matlab(source: Path, *names: str) -> Arrays:
@@ -227,10 +227,10 @@ def captions(source: Path) -> Arrays:
     }
 
 
-def _lines(path: Path, most: int) -> Iterator[str]:
+def _lines(path: Path, max_lines: int) -> Iterator[str]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file):
-            if number == most:
+            if number == max_lines:
                 return
             yield line
 

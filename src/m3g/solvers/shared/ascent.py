@@ -93,7 +93,7 @@ def init(dual: Dual[E], log_scaling: Tensor) -> AscentState[E]:
 def step(dual: Dual[E], state: AscentState[E], *, max_decrease: float) -> AscentState[E]:
     """Take the next step, or shorten the last one if it decreased the dual by more than `max_decrease`.
 
-    `max_decrease` is in units of epsilon. Only the problems of the batch whose dual decreased are stepped back.
+    `max_decrease` is in units of epsilon. Steps are shortened only for the problems of the batch whose dual decreased.
     """
     current = state.current
     decreased = not state.observed[1] <= max_decrease  # True for NaN
