@@ -9,32 +9,27 @@ benchmarks/results/audit.{json,md}.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import itertools
-import json
 import statistics
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from benchmarks.defaults import SETS, settings
-from m3g.experiments.sources.files import MissingData
+from benchmarks.defaults import SETS, measure_sets, settings
 from m3g.training.loop.build import build_data
 from m3g.training.loop.fit import train
 from m3g.training.mismatch.audit import audit
 from m3g.training.settings.config import Config
 
-SWAPPED = 0.05
+ARMS = {"clean": 0.0, "swapped": 0.05}  # fraction of swapped training entries
 
 
-def measured(file: Path, *, seed: int, swapped: float) -> dict[str, float]:
+def measured(file: Path, arm: str, seed: int) -> dict[str, float]:
     """Return the percentages of rows that are false alarms and, if there are swaps, of swaps that are listed."""
     content = settings(file, seed=seed) | {"mismatch": True}
-    content["data_options"]["swapped"] = swapped
+    content["data_options"]["swapped"] = ARMS[arm]
     config = Config.from_dict(content)
     data = build_data(config)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
@@ -56,12 +51,12 @@ def measured(file: Path, *, seed: int, swapped: float) -> dict[str, float]:
 
 def table(results: dict[str, dict[str, float]]) -> str:
     """Return one row per set, means over its splits, and the largest fraction of false alarms."""
-    swapped = f"{100 * SWAPPED:g} % swapped"
+    swapped = f"{100 * ARMS['swapped']:g} % swapped"
     lines = [f"| % | seeds of the splits | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
     lines.append("| --- " * 5 + "|")
     for name in SETS:
         seeds = [key.split("|")[2] for key in results if key.startswith(f"{name}|clean|")]
-        clean, swaps = ([results.get(f"{name}|{part}|{seed}") for seed in seeds] for part in ("clean", "swapped"))
+        clean, swaps = ([results.get(f"{name}|{part}|{seed}") for seed in seeds] for part in ARMS)
         columns = [(clean, "false_alarms"), (swaps, "false_alarms"), (swaps, "detected")]
         values = [[run[measure] for run in runs if run] for runs, measure in columns]
         if any(values):
@@ -73,29 +68,7 @@ def table(results: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.audit", description=__doc__.split("\n\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with the files")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[4])
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    options = parser.parse_args()
-    path = options.results / "audit.json"
-    results: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
-    torch.set_num_threads(1)
-    for seed, name in itertools.product(options.seeds, options.sets):
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "views.npz"
-            try:
-                np.savez(file, **SETS[name](options.data))
-            except MissingData as error:
-                print(f"{name} is skipped: {error}", flush=True)
-                continue
-            for part, swapped in (("clean", 0.0), ("swapped", SWAPPED)):
-                key = f"{name}|{part}|{seed}"
-                if key not in results:
-                    results[key] = measured(file, seed=seed, swapped=swapped)
-                    print(key, " ".join(f"{value:.1f}" for value in results[key].values()), flush=True)
-                    path.write_text(json.dumps(results, indent=1) + "\n")
+    results, options = measure_sets("audit", __doc__, ARMS, measured, Path(__file__).parent / "results", seed=4)
     text = table(results)
     (options.results / "audit.md").write_text(text)
     print(text)

@@ -20,7 +20,7 @@ import itertools
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from m3g.training.loop.fit import train
 from m3g.training.runs.embed import embed
 from m3g.training.settings.config import Config
 
+Result = dict[str, float]  # scores by name
 ARMS = ("linear CCA", "before", "default")
 BEFORE: dict[str, Any] = {"encoder": "mlp", "loop": {"epochs": 20, "patience": 0, "evaluate_every": 0}}
 MEASURES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
@@ -103,7 +104,7 @@ def linear_cca(data: ViewsData) -> tuple[Embedded, Embedded]:
     return seen, unseen
 
 
-def measured(file: Path, arm: str, *, seed: int) -> dict[str, float]:
+def measured(file: Path, arm: str, seed: int) -> Result:
     """Return the scores of one arm on the test split, in percent."""
     content = settings(file, seed=seed)
     config = Config.from_dict(content | BEFORE if arm == "before" else content)
@@ -159,30 +160,53 @@ def table(results: dict[str, dict[str, float]]) -> str:
     return "\n".join([f"Split seeds: {', '.join(seeds)}.", "", *lines, ""])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__.split("\n\n")[0])
+def measure_sets(
+    name: str,
+    description: str,
+    arms: Iterable[str],
+    measure: Callable[[Path, str, int], Result],
+    results: Path,
+    *,
+    seed: int = 0,
+) -> tuple[dict[str, Result], argparse.Namespace]:
+    """Return the results by `SET|ARM|SEED`, continued from NAME.json in the folder of results, and the options.
+
+    Args:
+        name: of the program `benchmarks.NAME`, whose command line gives seeds and sets.
+        description: help of the program.
+        arms: measured on every set.
+        measure: returns the scores of a file with views, an arm and a seed.
+        results, seed: default folder of NAME.json, and default seed.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description.split("\n\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the files")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[seed])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parents[1] / "docs" / "results")
+    parser.add_argument("--results", type=Path, default=results)
     options = parser.parse_args()
-    path = options.results / "defaults.json"
-    results: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}
+    path = options.results / f"{name}.json"
+    found: dict[str, Result] = json.loads(path.read_text()) if path.exists() else {}
     torch.set_num_threads(1)
-    for seed, name in itertools.product(options.seeds, options.sets):
+    for seed, data in itertools.product(options.seeds, options.sets):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "views.npz"
             try:
-                np.savez(file, **SETS[name](options.data))
+                np.savez(file, **SETS[data](options.data))
             except MissingData as error:
-                print(f"{name} is skipped: {error}", flush=True)
+                print(f"{data} is skipped: {error}", flush=True)
                 continue
-            for arm in ARMS:
-                key = f"{name}|{arm}|{seed}"
-                if key not in results:
-                    results[key] = measured(file, arm, seed=seed)
-                    print(key, " ".join(f"{value:.1f}" for value in results[key].values()), flush=True)
-                    path.write_text(json.dumps(results, indent=1) + "\n")
+            for arm in arms:
+                key = f"{data}|{arm}|{seed}"
+                if key not in found:
+                    found[key] = measure(file, arm, seed)
+                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
+                    path.write_text(json.dumps(found, indent=1) + "\n")
+    return found, options
+
+
+def main() -> None:
+    folder = Path(__file__).parents[1] / "docs" / "results"
+    results, options = measure_sets("defaults", __doc__, ARMS, measured, folder)
     print(table({key: value for key, value in results.items() if int(key.split("|")[2]) in options.seeds}))
 
 
