@@ -19,4 +19,4 @@ def test_has_a_badge_and_no_stored_output(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path):
-    NotebookClient(nbformat.read(path, as_version=4), timeout=180, kernel_name="python3").execute()
+    NotebookClient(nbformat.read(path, as_version=4), timeout=550, kernel_name="python3").execute()

@@ -78,7 +78,7 @@ def test_the_installed_command_skips_the_shutdown_too():
         f"threading.Thread(target=time.sleep, args=[1000]).start(); sys.exit({function}())"
     )
     environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=60, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("m3g ")
 

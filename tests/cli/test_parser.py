@@ -11,7 +11,7 @@ from m3g.training.settings.config import Config, flat
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "--vews", "a.npy"]], ids=" ".join)
 def test_help_and_a_misspelt_option_take_half_a_second_at_most(words):
-    """Processor time beyond that of starting Python, the minimum of three, which depends little on the load."""
+    """Processor time beyond that of starting Python, in the best of ten attempts, because the load increases it."""
     resource = pytest.importorskip("resource", reason="Unix only")
 
     def seconds(*command):
@@ -20,8 +20,8 @@ def test_help_and_a_misspelt_option_take_half_a_second_at_most(words):
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    found = min(seconds("-m", "m3g", *words) for _ in range(3))
-    assert found - min(seconds("-c", "pass") for _ in range(3)) < 0.5
+    least = min(seconds("-c", "pass") for _ in range(3))
+    assert any(seconds("-m", "m3g", *words) - least < 0.5 for _ in range(10))
 
 
 def test_the_help_of_train_explains_every_setting(capsys):

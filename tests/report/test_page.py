@@ -109,7 +109,7 @@ def browser(tmp_path):
         path = tmp_path / "page.html"
         path.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
         command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
 
     return open_page
 

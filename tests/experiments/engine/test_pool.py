@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -153,7 +151,7 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
             time.sleep(0.05)
             children = multiprocessing.active_children()
             if store.results() and children:
-                os.kill(children[len(killed) % len(children)].pid, signal.SIGKILL)
+                children[len(killed) % len(children)].kill()  # no error if it has just ended
                 killed.append(len(store.results()))
                 time.sleep(1)
 
@@ -189,7 +187,7 @@ if __name__ == "__main__":
     parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "ready\n"
     parent.kill()
-    assert parent.communicate(timeout=60)[0] == ""
+    assert parent.communicate(timeout=300)[0] == ""
 
 
 def test_two_concurrent_collectors_write_a_complete_table(tmp_path):
@@ -200,7 +198,7 @@ def test_two_concurrent_collectors_write_a_complete_table(tmp_path):
     for spec in specs:
         do_run(experiment(work), spec, store, tmp_path)
         time.sleep(0.02)
-    assert [collector.wait(60) for collector in collectors] == [0, 0]
+    assert [collector.wait(300) for collector in collectors] == [0, 0]
     assert set(store.collect()) == {spec.id for spec in specs}
     lines = store.table.read_text().splitlines()
     assert sorted(json.loads(line)["id"] for line in lines) == sorted(spec.id for spec in specs)

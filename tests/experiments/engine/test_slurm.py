@@ -114,7 +114,7 @@ def test_a_stage_of_more_runs_than_the_limit_is_several_arrays(tmp_path, monkeyp
     sbatch.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/submitted\nwc -l < {tmp_path}/submitted\n')
     sbatch.chmod(0o755)
     path = f"{sbatch.parent}{os.pathsep}{os.environ['PATH']}"
-    subprocess.run(["bash", submit], check=True, env={**os.environ, "PATH": path}, timeout=60)
+    subprocess.run(["bash", submit], check=True, env={**os.environ, "PATH": path}, timeout=120)
     *first, last = (tmp_path / "submitted").read_text().splitlines()
     assert [line.split("--array=")[1].split("%")[0] for line in first] == ["1-2", "1-2", "1-1"]
     assert not any("--dependency" in line for line in first)
@@ -125,7 +125,7 @@ def _cluster():
     """Return why no cluster is available for the test, or None."""
     if shutil.which("sbatch") is None:
         return "Slurm is not installed; `.ci/slurm start` makes a cluster of one node on Debian"
-    found = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=20)
+    found = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=120)
     return (
         None if "idle" in found.stdout or "mixed" in found.stdout else f"no node is idle: {found.stdout}{found.stderr}"
     )
@@ -143,26 +143,26 @@ def test_a_task_that_is_requeued_half_way_continues(tmp_path):
     program.write_text(
         "#!/bin/bash\n# $1 --run, $2 the id\n"
         f"cd {tmp_path}\n"
-        f'if [ "$2" = {other} ] || [ -e "half-$2" ]; then touch "done-$2"; else touch "half-$2"; sleep 120; fi\n'
+        f'if [ "$2" = {other} ] || [ -e "half-$2" ]; then touch "done-$2"; else touch "half-$2"; sleep 300; fi\n'
     )
     program.chmod(0o755)
     store = Store(tmp_path / "out")
     store.path.mkdir()
     _, submit = write_scripts(specs, store, [str(program)], nodes=1, gpus=0, hours=0.1)
-    text = subprocess.run(["bash", submit], check=True, capture_output=True, text=True, timeout=60).stdout
+    text = subprocess.run(["bash", submit], check=True, capture_output=True, text=True, timeout=120).stdout
     job = text.split("job ")[1].split()[0]
     try:
         _wait(lambda: (tmp_path / f"half-{sent_back}").exists())
-        subprocess.run(["scontrol", "requeue", f"{job}_1"], check=True, timeout=30)
-        _wait(lambda: (tmp_path / f"done-{sent_back}").exists(), seconds=240)
+        subprocess.run(["scontrol", "requeue", f"{job}_1"], check=True, timeout=120)
+        _wait(lambda: (tmp_path / f"done-{sent_back}").exists())
         log = next((tmp_path / "out" / "logs").glob("*_1.txt")).read_text()
         assert "attempt 1" in log
         assert "attempt 2" in log
     finally:
-        subprocess.run(["scancel", job], check=False, timeout=30)
+        subprocess.run(["scancel", job], check=False, timeout=120)
 
 
-def _wait(holds, *, seconds=60):
+def _wait(holds, *, seconds=240):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "the cluster did not come to it in time"
