@@ -208,6 +208,8 @@ class CircularStdProblem(Problem):
 
     kernel_form = "log-resultant"
     new_slabs = True
+    reads_coupling_once = True
+    least_argument = RESULTANT_FLOOR
 
     def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...]):
         self.tensors = (points,)
@@ -219,15 +221,19 @@ class CircularStdProblem(Problem):
         out.sizes = tuple(map(len, rows))
         return out
 
+    def log_argument(self) -> SquaredMeans:
+        return SquaredMeans(self.tensors[0].detach(), self.sizes)
+
     def slab(self, rows: slice) -> Tensor:
-        squares = SquaredMeans(self.tensors[0].detach(), self.sizes).slab(rows)
+        squares = self.log_argument().slab(rows)
         # `clamp_` has no batching rule for torch.vmap.
         return torch.threshold_(squares, RESULTANT_FLOOR, RESULTANT_FLOOR).log_().mul_(-self.factor)
 
     def matched(self) -> Tensor:
-        mean: Tensor = self.tensors[0].unflatten(1, (self.k, -1)).mean(1)
-        squared = torch.threshold(mean.square().sum(-1), RESULTANT_FLOOR, RESULTANT_FLOOR)
-        return -self.factor * squared.log().mean(-1)
+        points, k = self.tensors[0], self.k
+        total = points.view(points.shape[0], k, -1, points.shape[2]).sum(1)
+        squared = torch.threshold(torch.linalg.vecdot(total, total) / k**2, RESULTANT_FLOOR, RESULTANT_FLOOR)
+        return squared.log().mean(-1) * -self.factor
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
         """Return d⟨P, C⟩ / dx, where d(-log R²) = -dR² / R² with R² = |mean|², and dR² / dx_l = (2/k²) Σ_m x_m."""

@@ -117,9 +117,12 @@ class Coupling(ABC):
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
         """Yield slabs of the full tensor along view 0, each with its rows."""
 
-    def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None]:
-        """Return slabs of a kernel K, and scalings u_l (b, n_l) with P = K ∘ (u_1 ⊗ … ⊗ u_k); None means 1."""
-        return self.rows(), None
+    def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None, bool]:
+        """Return slabs of a kernel K, scalings u_l (b, n_l) with P = K ∘ (u_1 ⊗ … ⊗ u_k), and whether K is disposable.
+
+        If the scalings are None, they are 1. The caller may overwrite a disposable K.
+        """
+        return self.rows(), None, False
 
     def pull(self, points: Tensor) -> Tensor:
         """Return P_l x_l + Σ_{m ≠ l} P_lm x_m for every view l, from its marginal P_l and its pair marginals P_lm.
@@ -136,11 +139,15 @@ class Coupling(ABC):
 
         The result is a new tensor (b, N, d).
         """
-        slabs, scalings = self.unscaled_rows()
+        slabs, scalings, disposable = self.unscaled_rows()
         if scalings is None:
             return pull_from_rows(slabs, self.sizes, points)
         scaling = torch.cat(scalings, 1).unsqueeze(2)
-        return pull_from_rows(slabs, self.sizes, points * scaling).mul_(scaling)
+        return pull_from_rows(slabs, self.sizes, points * scaling, disposable=disposable).mul_(scaling)
+
+    def squared_means(self, points: Tensor) -> SquaredMeans:
+        """Return the squared means of tuples of the points (b, N, d) of the solved problem."""
+        return SquaredMeans(points, self.sizes)
 
     def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
         """Return Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with t_l = i, for every point i.
@@ -148,14 +155,20 @@ class Coupling(ABC):
         Here l is the view of i, and w is `divisor`, which may work in place. The result (b, N, d) equals `pull` for
         w = 1. The default reads the full tensor, slab by slab.
         """
-        k, squares = len(self.sizes), SquaredMeans(points, self.sizes)
-        slabs, scalings = self.unscaled_rows()
+        k, squares = len(self.sizes), self.squared_means(points)
+        slabs, scalings, disposable = self.unscaled_rows()
         if scalings is None:
             scalings = list(torch.ones_like(points[..., 0]).split(list(self.sizes), 1))
 
         def weighted() -> Iterator[tuple[slice, Tensor]]:
-            for rows, slab in parts_of(slabs):
-                yield rows, _divided(slab, divisor(squares.slab(rows)))
+            if not disposable:
+                for rows, slab in parts_of(slabs):
+                    yield rows, _divided(slab, divisor(squares.slab(rows)))
+                return
+            for rows, slab in slabs:
+                for part_rows, part in parts_of([(rows, slab)]):
+                    part.div_(divisor(squares.slab(part_rows)))
+                yield rows, slab
 
         pairs = pair_marginals_of_slabs(weighted(), scalings)
         marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, k))], 1)

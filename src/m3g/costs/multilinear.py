@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from m3g.costs.contraction import balanced_split, parts_of
+from m3g.costs.contraction import balanced_split, overwritable, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
@@ -23,11 +23,17 @@ def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) 
 
 
 def pull_from_rows(
-    slabs: Iterable[tuple[slice, Tensor]], sizes: Sequence[int], points: Tensor, moves: Tensor | None = None
+    slabs: Iterable[tuple[slice, Tensor]],
+    sizes: Sequence[int],
+    points: Tensor,
+    moves: Tensor | None = None,
+    *,
+    disposable: bool = False,
 ) -> Tensor:
     """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with t_l = i, for every point i of every view l: (b, N, d).
 
-    With `moves`, return its derivative along `moves` at fixed P. P is given in slabs of view 0.
+    With `moves`, return its derivative along `moves` at fixed P. P is given in slabs of view 0. Without `moves`,
+    disposable slabs are overwritten, which saves memory.
     """
     _, second = two_groups(points, sizes)
     features_b = features(second)
@@ -37,18 +43,27 @@ def pull_from_rows(
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
-    # B has β tuples. Every tuple of A has β entries in the slab, and d numbers in each of two temporary tensors.
-    for rows, slab in parts_of(slabs, 2 * points.shape[2] / features_b.shape[1]):
+    (b, _, d), beta = points.shape, features_b.shape[1]
+    # If A has several views, F_A is a new tensor, which K F_B overwrites. The third tensor of this size overwrites K.
+    reused = moves is None and balanced_split(sizes) > 1 and overwritable(points)
+    disposable = disposable and reused and b == 1 and d <= beta
+    # B has β tuples. Every tuple of A has β entries in the slab, and d numbers in each of the temporary tensors.
+    for rows, slab in parts_of(slabs, (1 if disposable else 2) * d / beta):
         first, _ = two_groups(points, sizes, rows)
-        matrix = slab.reshape(slab.shape[0], -1, features_b.shape[1]).to(points.dtype)
-        pulled_b = torch.baddbmm(pulled_b, features(first).mT, matrix)
-        if moves is None or change_b is None:
+        matrix = slab.reshape(b, -1, beta).to(points.dtype)
+        features_a = features(first)
+        pulled_b = torch.baddbmm(pulled_b, features_a.mT, matrix)
+        if reused and overwritable(matrix):
+            torch.bmm(matrix, features_b, out=features_a)
+            grads = pull(first, features_a, matrix.view(-1)[: features_a.numel()] if disposable else None)
+        elif moves is None or change_b is None:
             grads = pull(first, torch.bmm(matrix, features_b))
         else:
             first_moves, _ = two_groups(moves, sizes, rows)
             grads = pull_change(first, first_moves, torch.bmm(matrix, features_b), torch.bmm(matrix, change_b))
             moved = features_change(first, first_moves)
             pulled_change_b = torch.baddbmm(pulled_change_b, moved.mT, matrix)
+        del features_a  # free it before that of the next part is computed
         leading.append(grads[0])
         rest = grads[1:] if rest is None else [x + y for x, y in zip(rest, grads[1:])]
     assert rest is not None, "a coupling has rows"
@@ -83,13 +98,14 @@ def features_change(parts: Sequence[Tensor], moves: Sequence[Tensor]) -> Tensor:
     return change
 
 
-def pull(parts: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
-    """Return the gradients (b, n_l, d) of ⟨grad, features(parts)⟩; overwrites `grad`."""
+def pull(parts: Sequence[Tensor], grad: Tensor, buffer: Tensor | None = None) -> list[Tensor]:
+    """Return the gradients (b, n_l, d) of ⟨grad, features(parts)⟩; overwrites `grad` and a buffer of its size."""
     first, rest = parts[0], parts[1:]
     if not rest:
         return [grad]
     table = grad.unflatten(1, (first.shape[1], -1))
-    first_grad = (table * features(rest).unsqueeze(1)).sum(2)
+    product = torch.mul(table, features(rest).unsqueeze(1), out=None if buffer is None else buffer.view(table.shape))
+    first_grad = product.sum(2)
     return [first_grad, *pull(rest, table.mul_(first.unsqueeze(2)).sum(1))]
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +20,13 @@ AnyProblem = TypeVar("AnyProblem", bound="Problem")
 def vector_dtype(device: torch.device) -> torch.dtype:
     """Return the dtype of potentials and other vectors: float64 if the device supports it."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+class Slabs(Protocol):
+    """Tensor (b, n_1, …, n_k) that is computed slab by slab."""
+
+    def slab(self, rows: slice) -> Tensor:
+        """Return (b, rows, n_2, …, n_k) as a new tensor."""
 
 
 class Problem(ABC):
@@ -46,6 +53,10 @@ class Problem(ABC):
     """Factor by which the cost computed from `tensors` is multiplied."""
     new_slabs: bool = False
     """Whether `slab` returns a new tensor at every call, so that the caller may overwrite it."""
+    reads_coupling_once: bool = False
+    """Whether `gradient` reads the full tensor of a coupling only once, so that a dense coupling may be overwritten."""
+    least_argument: float = 0.0
+    """The minimum x0 of x in `log_argument`."""
 
     @property
     def by_pairs(self) -> bool:
@@ -100,6 +111,10 @@ class Problem(ABC):
     @abstractmethod
     def slab(self, rows: slice) -> Tensor:
         """Return the costs of the tuples whose first point is in `rows`: (b, rows, n_2, …, n_k), detached."""
+
+    def log_argument(self) -> Slabs | None:
+        """Return x if the cost is C = -factor · log max(x, x0), with x0 = `least_argument`; otherwise None."""
+        return None
 
     def dense(self) -> Tensor:
         """Return the full cost tensor (b, n_1, …, n_k)."""

@@ -87,6 +87,7 @@ class ProductProblem(Problem):
 
     kernel_form = "product"
     new_slabs = True
+    reads_coupling_once = True
 
     def __init__(self, points: Tensor, *, sizes: tuple[int, ...], batch: tuple[int, ...]):
         self.tensors = (points,)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from m3g.costs import Coupling, Problem
-from m3g.costs.coupling import Edge
+from m3g.costs.coupling import Edge, SquaredMeans
 from m3g.solvers.dense.kernel import Kernel
 from m3g.solvers.shared.couplings import summed_gradients
 
@@ -17,7 +17,7 @@ class KernelCoupling(Coupling):
     """Coupling P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
 
     K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: `rows` replaces
-    a K that is in memory by P.
+    a K that is in memory by P, and a K that was passed on as disposable is recomputed if it is read again.
 
     Args:
         scalings: exp(log_scaling - base), k tensors (b, n_l), if already computed.
@@ -43,11 +43,14 @@ class KernelCoupling(Coupling):
             self.kernel.release_cost()
         return self._scalings
 
-    def unscaled_rows(self) -> tuple[Iterator[tuple[slice, Tensor]], list[Tensor] | None]:
+    def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None, bool]:
         if self._is_scaled or self.kernel.dtype != self.dtype:
-            return self.rows(), None
+            return self.rows(), None, False
         scalings = self.scalings
-        return self.kernel.slabs(), scalings
+        given = self.kernel.given_away() if self.kernel.problem.reads_coupling_once else None
+        if given is not None:
+            return [(self.kernel.own, given)], scalings, True
+        return self.kernel.slabs(), scalings, False
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
         scalings = self.scalings
@@ -58,6 +61,10 @@ class KernelCoupling(Coupling):
             if not self.kernel.kept:
                 slab = self.kernel.scaled(slab, [scalings[0][:, rows], *scalings[1:]], in_place=True)
             yield rows, slab.to(self.dtype)
+
+    def squared_means(self, points: Tensor) -> SquaredMeans:
+        computed = self.kernel.log_argument
+        return computed if isinstance(computed, SquaredMeans) else super().squared_means(points)
 
     def marginal(self, l: int) -> Tensor:
         return self.pair(0, 1).sum(2) if l == 0 else self.pair(0, l).sum(1)

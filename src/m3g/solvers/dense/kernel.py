@@ -14,6 +14,7 @@ from m3g.costs.contraction import (
     concatenated_rows,
     first_pairs,
     outer,
+    overwritable,
     pair_marginals,
     row_times,
     scaled_first,
@@ -21,6 +22,8 @@ from m3g.costs.contraction import (
     without_first,
 )
 from m3g.costs.coupling import Edge
+from m3g.solvers.dense.marginals import sums
+from m3g.solvers.dense.powers import clamped_, is_fast, power_, range_of_logs
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
@@ -42,23 +45,28 @@ class Kernel:
         kept: whether K is in memory, as one slab of these rows.
         keeps_cost: whether the cost tensor stays in memory besides K, because it is read again.
         clamped: whether small entries of K may have been replaced.
+        log_argument: `Problem.log_argument`, because a power of it is faster than an exponential of the cost; or None.
         lead: the number of views in the leading group A; the others are group B. A has α tuples, and B has β.
     """
 
     def __init__(self, problem: Problem, epsilon: float, dtype: torch.dtype, *, kept: bool, fixed: bool = False):
         self.problem, self.epsilon, self.dtype = problem, epsilon, dtype
         self.sizes, self.k = list(problem.sizes), problem.k
-        self.kept, self.fixed = kept, fixed
-        self.lead = balanced_split(self.sizes)
+        self.kept, self.fixed, self.lead = kept, fixed, balanced_split(self.sizes)
         self.sharing = None if fixed else processes()
         self.own = slice(0, self.sizes[0]) if self.sharing is None else self.sharing.rows(self.sizes[0])
-        self._cost = self._costs() if kept else None
+        self.log_argument = problem.log_argument() if kept and not fixed and dtype == problem.dtype else None
+        self._argument = None if self.log_argument is None else self.log_argument.slab(self.own)
+        self._cost = self._costs() if kept and self._argument is None else None
         self._kernel: Tensor | None = None
         self.base: Tensor | None = None
         self.keeps_cost, self.clamped = fixed or not problem.new_slabs, True
 
     def _costs(self) -> Tensor:
         """Return the costs of the rows `own`."""
+        if self._argument is not None:
+            argument, self._argument = self._argument, None
+            return clamped_(argument, self.problem.least_argument).log_().mul_(-self.problem.factor)
         return self.problem.dense() if self.sharing is None else self.problem.slab(self.own)
 
     def _exponents(self) -> tuple[Tensor, Tensor]:
@@ -70,9 +78,8 @@ class Kernel:
             self._kernel = None
         cost = self._costs() if self._cost is None else self._cost
         here = cost if cost.dtype == self.dtype else cost.to(self.dtype)
-        if not self.keeps_cost:
-            self._cost = None
-        elif here is cost:
+        self._cost = cost if self.keeps_cost else None
+        if here is self._cost:
             return here, cost.new_empty(cost.shape) if self._kernel is None else self._kernel
         here = here.contiguous()
         return here, here
@@ -116,7 +123,11 @@ class Kernel:
         """Absorb the lowest cost, so that entries of K are at most 1; `like` (b, N) has the dtype of log scalings."""
         self.base, self.clamped = torch.zeros_like(like), False
         self.base[:, : self.sizes[0]] = lowest / self.epsilon
-        if self.kept:
+        power = self.problem.factor / self.epsilon
+        if self._argument is not None and not self.keeps_cost and is_fast(power):
+            argument, self._argument = self._argument.contiguous(), None
+            self._kernel = power_(argument, power, math.exp(lowest / self.problem.factor))
+        elif self.kept:
             cost, out = self._exponents()
             shift = cost.new_full((1,), LOG2_E * lowest / self.epsilon)
             self._kernel = torch.add(shift, cost, alpha=-LOG2_E / self.epsilon, out=out).exp2_()
@@ -127,9 +138,7 @@ class Kernel:
         parts[0] = parts[0][:, rows]
         first, second = sums(parts[: self.lead]), sums(parts[self.lead :])
         b, alpha = first.shape
-        if cost.dtype != self.dtype:
-            cost = cost.to(self.dtype)
-        matrix = cost.reshape(b, alpha, -1)
+        matrix = cost.to(self.dtype).reshape(b, alpha, -1)
         if self.fixed:
             exponent = first.unsqueeze(2) + second.unsqueeze(1) - matrix * (LOG2_E / self.epsilon)
             return exponent.clamp(min=LEAST_EXPONENT[self.dtype]).exp2().view(cost.shape)
@@ -191,12 +200,22 @@ class Kernel:
 
     def lowest_and_highest(self) -> tuple[float, float]:
         """Return the range of the costs."""
-        bounds = torch.stack([bound for _, cost in self.costs() for bound in cost.aminmax()])
+        argument = self._argument
+        tensors = self.costs() if argument is None else [(self.own, argument)]
+        bounds = torch.stack([bound for _, tensor in tensors for bound in tensor.aminmax()])
         if self.sharing is not None:
             bounds = self.sharing.reduced(torch.stack([-bounds[::2].amin(), bounds[1::2].amax()]), "MAX")
             bounds[0].neg_()
         values = bounds.tolist()
-        return min(values[::2]), max(values[1::2])
+        low, high = min(values[::2]), max(values[1::2])
+        return (low, high) if argument is None else range_of_logs(argument, low, high, self.problem)
+
+    def lead_sums(self) -> Tensor:
+        """Return the sums of K over the tuples of B: (b, 1, α)."""
+        b, size = self.problem.num_batch, math.prod(self.sizes[self.lead :])
+        if self._kernel is not None and self.sharing is None:
+            return self._kernel.view(b, -1, size).sum(2).unsqueeze(1)
+        return self.left_sums(torch.ones(b, 1, size, dtype=self.dtype, device=self.problem.device))
 
     def left_sums(self, right: Tensor) -> Tensor:
         """Return (K u_B)ᵀ (b, 1, α) for the outer product u_B (b, 1, β) of the scalings of B."""
@@ -259,8 +278,15 @@ class Kernel:
     def apply_scalings(self, scalings: Sequence[Tensor]) -> None:
         """Multiply K, if it is in memory, by scalings u_l (b, n_l)."""
         if self._kernel is not None:
-            own = [scalings[0][:, self.own], *scalings[1:]]
-            self._kernel = self.scaled(self._kernel, own, in_place=not self.fixed)
+            scalings = [scalings[0][:, self.own], *scalings[1:]]
+            self._kernel = self.scaled(self._kernel, scalings, in_place=not self.fixed)
+
+    def given_away(self) -> Tensor | None:
+        """Return K, which the caller may overwrite; None if it is not in memory. From now on, slabs are recomputed."""
+        if self._kernel is None or self.fixed or self.sharing is not None or not overwritable(self._kernel):
+            return None
+        given, self._kernel, self.kept = self._kernel, None, False
+        return given
 
     def release_cost(self) -> None:
         """Release the cost tensor, which is not read again."""
@@ -272,11 +298,3 @@ class Kernel:
         matrix = slab.reshape(first.shape[0], first.shape[1], -1)
         matrix = matrix.mul_(first).mul_(second) if in_place else matrix * first * second
         return matrix.view(slab.shape)
-
-
-def sums(parts: Sequence[Tensor]) -> Tensor:
-    """Return the flattened sum v_1 ⊕ … ⊕ v_j of vectors: (b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j)."""
-    out = parts[0]
-    for part in parts[1:]:
-        out = (out.unsqueeze(2) + part.unsqueeze(1)).flatten(1)
-    return out

@@ -1,4 +1,4 @@
-"""Scalings and marginals of a group of views, from the joint marginal of the group; vectors are rows (b, 1, n)."""
+"""Scalings and marginals of a group of views, from the joint marginal of the group; scalings are rows (b, 1, n)."""
 
 from __future__ import annotations
 
@@ -40,14 +40,29 @@ def group_marginals(joints: Sequence[Tensor], products: Sequence[Tensor]) -> lis
     return [*(torch.bmm(after, joint.mT) for joint, after in zip(joints, products[1:])), joints[-1]]
 
 
-def group_update(joints: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+def group_update(
+    joints: Sequence[Tensor], wanted: Sequence[Tensor], rounds: int = 1
+) -> tuple[list[Tensor], list[Tensor]]:
     """Scale each view of a group, the last first, to its marginal `wanted`, and return scalings and suffix products.
 
-    `joints` are the `reduced_joints` of the scalings before the update.
+    `joints` are the `reduced_joints` of the scalings before the update. A group of several views is updated `rounds`
+    times.
     """
-    scalings = [wanted[-1] / joints[-1]]
-    products = list(scalings)
-    for joint, marginal in zip(reversed(joints[:-1]), reversed(wanted[:-1])):
-        scalings.append(marginal / torch.bmm(products[-1], joint.mT))
-        products.append(_outer(scalings[-1], products[-1]))
-    return scalings[::-1], products[::-1]
+    if len(wanted) == 1:
+        scalings = [wanted[0] / joints[0]]
+        return scalings, scalings
+    first = joints[0].mT
+    for remaining in range(rounds - 1, -1, -1):
+        scalings, products = group_update(joints[1:], wanted[1:])
+        scalings = [wanted[0] / torch.bmm(products[0], first), *scalings]
+        if remaining:
+            joints = [joints[0], *reduced_joints(torch.bmm(scalings[0], joints[0]), scalings[1:])]
+    return scalings, [_outer(scalings[0], products[0]), *products]
+
+
+def sums(parts: Sequence[Tensor]) -> Tensor:
+    """Return the flattened sum v_1 ⊕ … ⊕ v_j of vectors: (b, n_1), …, (b, n_j) -> (b, n_1 ⋯ n_j)."""
+    out = parts[0]
+    for part in parts[1:]:
+        out = (out.unsqueeze(2) + part.unsqueeze(1)).flatten(1)
+    return out

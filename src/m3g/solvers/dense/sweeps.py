@@ -22,8 +22,8 @@ from m3g.solvers.shared.processes import read_each
 ROUNDS = 2
 # Sweeps before the rate of convergence is estimated, and the expected number of sweeps up to which sweeping continues.
 FIRST_SWEEPS, WORTH = 3, 12
-# Expected number of sweeps above which scalings are extrapolated, and the largest rate of convergence assumed then.
-FEW, SLOWEST = 2.5, 0.95
+# Scalings are extrapolated if the rate of convergence is less than SLOWEST; after two sweeps, less than RELIABLE.
+SLOWEST, RELIABLE = 0.95, 0.4
 
 
 @dataclass(frozen=True)
@@ -57,23 +57,23 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     # A group B of one view has an exact marginal after its update, so it does not contribute to the error.
     num_checked = target.shape[2] if kernel.k - h > 1 else sum(kernel.sizes[:h])
     minus_goal = -target[:, :, :num_checked]
-    first = [torch.ones_like(part) for part in wanted]
+    first = list(torch.split_with_sizes(torch.ones_like(target), kernel.sizes, 2))
     good, parts_a, parts_b = first, first[:h], first[h:]
     errors = [math.inf, math.inf]
-    error = previous = torch.full_like(target[:, 0, 0], math.inf)
-    joints_a = reduced_joints(kernel.left_sums(suffix_products(parts_b)[0]), parts_a)
+    error: Tensor | None = None
+    previous: Tensor | None = None
+    joints_a = reduced_joints(kernel.lead_sums(), parts_a)
     num_steps, plain = 0, 1 - FIRST_SWEEPS  # `plain` counts the sweeps since the last extrapolation
     while True:
         before = parts_a
-        parts_a, products_a = _updated(joints_a, wanted_a)
+        parts_a, products_a = group_update(joints_a, wanted_a, ROUNDS)
         plain += 1
-        if plain > 1 and _many_left(errors, tol):
-            rate = (error / previous).view(-1, 1, 1)
-            rate = torch.where(rate < SLOWEST, rate, 0.0)
-            parts_a = [new * (new / old) ** (rate / (1 - rate)) for new, old in zip(parts_a, before)]
+        if plain > 0 and _many_left(errors, tol, SLOWEST if plain > 1 else RELIABLE):
+            exponent = _remaining_steps(errors, error, previous)
+            parts_a = [new * (new / old) ** exponent for new, old in zip(parts_a, before)]
             products_a, plain = suffix_products(parts_a), 0
         sums_b = kernel.right_sums(products_a[0])
-        parts_b, products_b = _updated(reduced_joints(sums_b, parts_b), wanted_b)
+        parts_b, products_b = group_update(reduced_joints(sums_b, parts_b), wanted_b, ROUNDS)
         num_steps += 1
         joints_a = reduced_joints(kernel.left_sums(products_b[0]), parts_a)
         marginals = group_marginals(joints_a, products_a)
@@ -93,15 +93,21 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
         if not kernel.in_range(low, high):
             kernel.absorb(_log_scaling(kernel, good))
             good, parts_a, parts_b, plain = first, first[:h], first[h:], 0
-            joints_a = reduced_joints(kernel.left_sums(suffix_products(parts_b)[0]), parts_a)
+            joints_a = reduced_joints(kernel.lead_sums(), parts_a)
 
 
-def _updated(joints: list[Tensor], wanted: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return scalings and suffix products of a group after `ROUNDS` rounds over its views."""
-    scalings, products = group_update(joints, wanted)
-    for _ in range(ROUNDS - 1 if len(wanted) > 1 else 0):
-        scalings, products = group_update(reduced_joints(joints[0], scalings), wanted)
-    return scalings, products
+def _remaining_steps(errors: list[float], error: Tensor | None, previous: Tensor | None) -> float | Tensor:
+    """Return the length of all further steps in units of the last one, r + r² + …, for the rate of convergence r.
+
+    The last two errors are given as the largest of the batch, and for each of its problems.
+    """
+    assert error is not None
+    assert previous is not None
+    if error.numel() == 1:
+        return errors[-1] / (errors[-2] - errors[-1])
+    rate = (error / previous).view(-1, 1, 1)
+    rate = torch.where(rate < SLOWEST, rate, 0.0)
+    return rate / (1 - rate)
 
 
 def _observed(
@@ -133,10 +139,10 @@ def _log_scaling(kernel: Kernel, rows: list[Tensor]) -> Tensor:
     return kernel.base + torch.cat(rows, 2).squeeze(1).log_().to(kernel.base.dtype)
 
 
-def _many_left(errors: list[float], tol: float) -> bool:
-    """Return whether more than a few sweeps are left at the last rate of convergence."""
+def _many_left(errors: list[float], tol: float, slowest: float) -> bool:
+    """Return whether more than one sweep is left at the last rate of convergence, which is less than `slowest`."""
     rate = errors[-1] / errors[-2]
-    return 0 < rate < SLOWEST and errors[-1] * rate**FEW > tol
+    return 0 < rate < slowest and errors[-1] * rate > tol
 
 
 def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:
