@@ -44,11 +44,24 @@ class Entry(NamedTuple):
             >>> LOSSES["mmcr"].options(), ENCODERS["mlp"].options()
             (['compression', 'normalize', 'gather'], ['in_features', 'width', 'depth', 'dropout'])
         """
+        return list(self.annotations())
+
+    def annotations(self) -> dict[str, str]:
+        """Return the constructor's arguments with their types as they are written; "" for an argument without one.
+
+        Example:
+            >>> LOSSES["mmcr"].annotations()
+            {'compression': 'float', 'normalize': 'bool', 'gather': 'bool'}
+        """
         if not isinstance(self.where, str):
-            return list(inspect.signature(self.where).parameters)
+            parameters = inspect.signature(self.where).parameters
+            return {name: "" if p.annotation is p.empty else str(p.annotation) for name, p in parameters.items()}
         constructor = _member(self.where, "__init__")
         assert isinstance(constructor, ast.FunctionDef), self.where
-        return [argument.arg for argument in (*constructor.args.args[1:], *constructor.args.kwonlyargs)]
+        return {
+            argument.arg: "" if argument.annotation is None else ast.unparse(argument.annotation)
+            for argument in (*constructor.args.args[1:], *constructor.args.kwonlyargs)
+        }
 
     def headline(self) -> str:
         """Return the first line of the class's docstring."""

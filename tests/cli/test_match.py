@@ -18,6 +18,7 @@ def files(tmp_path, monkeypatch):
         np.save(f"{name}.npy", objects[order] + 0.05 * rng.standard_normal((len(order), 16)))
     np.save("narrow.npy", rng.standard_normal((12, 5)))
     np.save("line.npy", rng.standard_normal(12))
+    np.save("gap.npy", np.full((12, 16), np.nan))
     return orders
 
 
@@ -76,6 +77,7 @@ def test_match_does_not_match_rows_without_a_partner(files, capsys):
         (["a.npy", "b.npy", "--out", "table.txt"], "--out must be the name of a .csv file"),
         (["a.npy", "b.npy", "--out", "no/table.csv"], "there is no folder no"),
         (["a.npy", "b.npy", "--alternatives", "0"], "alternatives must be"),
+        (["a.npy", "gap.npy"], "files must have finite numbers, got NaN or inf in 'gap.npy'"),
         (["a.npy", "b.npy", "--known", "a.npy"], "--known must be used with --one-to-one or --allow-unmatched"),
     ],
 )
@@ -97,6 +99,15 @@ def test_known_objects_are_read_from_a_file(tmp_path, capsys, refused):
     line = "probabilities are not calibrated: use --known FILE with the rows of some objects\n"
     assert printed[0].replace(line, "") not in (printed[0], printed[1])
     assert "calibrated" not in printed[1]
+    np.save(tmp_path / "c.npy", np.roll(objects, 5, axis=0) + 0.8 * rng.standard_normal((30, 6)))
+    rows = np.stack([np.arange(12), np.arange(12) + 5], 1)  # of a and c
+    printed = []
+    for head, columns in (("a,c", rows), ("c,a", rows[:, ::-1]), ("x,y", rows), ("x,y", rows[:, ::-1])):
+        np.savetxt(tmp_path / "known.csv", columns, fmt="%d", delimiter=",", header=head, comments="")
+        known = ["--known", str(tmp_path / "known.csv")]
+        assert main(["match", files[0], str(tmp_path / "c.npy"), "--one-to-one", *known]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] == printed[2] != printed[3]  # by name, or in the order of the files
     np.save(tmp_path / "half.npy", np.full((3, 2), 0.5))
     assert "known must be a table of row numbers" in refused(
         "match", *files, "--one-to-one", "--known", tmp_path / "half.npy"

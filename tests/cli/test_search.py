@@ -1,6 +1,8 @@
 """`m3g search` in a run that was trained on a table: queries by value, names, pages, the cache, the index."""
 
 import csv
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,16 +73,34 @@ def test_columns_can_be_chosen(here, refused):
         (["table=3"], "--query must name the columns of view 'table' (weight), as in COLUMN=VALUE"),
         (["name=a", "name=b"], "--query must be one value per view, got two for 'name'"),
         (["weight=heavy"], "finite numbers in column 'weight'"),
-        (["colour=red"], "view of --query must be one of"),
+        (["colour=red"], "view of --query must be one of 'name', 'photo', 'weight', got 'colour'"),
+        (["3", "--top", "999"], "--top must be at most"),
     ],
 )
 def test_invalid_values_are_errors(here, refused, query, message):
     assert message in refused("search", here, "--query", *query)
 
 
-def test_the_index_is_used_if_requested(here, tmp_path, monkeypatch):
+def test_narrow_terminals_show_whole_names(here, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    found(here, "3")
+    assert "…" not in capsys.readouterr().out
+
+
+def test_a_stored_collection_is_searched_without_lightning(here):
+    found(here, "3")
+    program = (
+        "import sys; from m3g.cli import main; "
+        f"assert main(['search', {str(here)!r}, '--query', 'weight=0.4', '--top', '2']) == 0; "
+        "sys.exit('lightning' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
+
+
+def test_the_index_is_used_if_requested(here, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     exact = found(here, "3")
     monkeypatch.setattr(index, "PROBED", 1.0)
     assert found(here, "3", "--approximate", out="many.csv") == exact
     assert list((tmp_path / "cache" / "m3g" / "indices").iterdir())
+    assert "WARNING" not in "".join(capfd.readouterr())  # of faiss, about few points

@@ -84,7 +84,7 @@ def test_search_in_one_view_and_split(here):
         (["run", "--query", "x=x.npy", "3"], "--query must be either rows or VIEW=VALUE"),
         (["run", "--query", "x=x.npy", "--by", "x"], "--by must be used with rows"),
         (["run", "--query", "z=z.npy"], "every row must have at least one view, got none in row 3"),
-        (["run", "--query", "3", "--top", "60"], "top must be at most 59"),
+        (["run", "--query", "3", "--top", "60"], "--top must be at most 59"),
         (["run", "--query", "3", "--top", "0"], "--top must be a whole number"),
         (["run", "--query", "3", "--split", "some"], "--split must be one of"),
         (["run", "--query", "3", "--out", "t.txt"], "--out must be the name of a .csv file"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
 
 from m3g.cli.output import check_out, print_table
 from m3g.cli.parser import Parser
@@ -65,6 +67,8 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def run(args: Namespace, name: str) -> None:
+    import numpy as np
+
     from m3g.data.storage.readers import file_names, read_array
     from m3g.matching import match
     from m3g.polymatching import NO_ROW
@@ -80,6 +84,8 @@ def run(args: Namespace, name: str) -> None:
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             got = f"{array.dtype} of shape {array.shape} in {file!r}"
             raise ValueError(f"files must be tables of numbers (rows, columns), got {got}.")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"files must have finite numbers, got NaN or inf in {file!r}.")
     columns = sorted({array.shape[1] for array in arrays})
     if len(columns) > 1:
         raise ValueError(
@@ -96,7 +102,7 @@ def run(args: Namespace, name: str) -> None:
         alternatives=args.alternatives,
         one_to_one=args.one_to_one,
         allow_unmatched=args.allow_unmatched,
-        known=None if args.known is None else _known(args.known),
+        known=None if args.known is None else _known(args.known, file_names(args.files)),
     )
     head = [*file_names(args.files), "probability"]
     rows = [
@@ -123,10 +129,16 @@ def run(args: Namespace, name: str) -> None:
         print(f"table     {out}")
 
 
-def _known(file: str) -> list[list[int]]:
+def _known(file: str, views: Sequence[str]) -> list[list[int]]:
+    """Return the row numbers of known objects; the columns of a text file are ordered by their names if they match."""
+    from m3g.data.storage.delimited import read_names
     from m3g.data.storage.readers import read_array
 
-    rows = read_array(file, name="known")
+    rows = read_array(file, name="--known")
     if rows.ndim != 2 or rows.dtype.kind not in "iuf" or (rows != rows.round()).any():
-        raise ValueError(f"known must be a table of row numbers, got {rows.dtype} of shape {rows.shape} in {file!r}.")
+        raise ValueError(f"--known must be a table of row numbers, got {rows.dtype} of shape {rows.shape} in {file!r}.")
+    if Path(file).suffix in (".csv", ".tsv"):
+        _, names = read_names(Path(file))
+        if sorted(names) == sorted(views):
+            rows = rows[:, [names.index(view) for view in views]]
     return [[int(row) for row in line] for line in rows.tolist()]

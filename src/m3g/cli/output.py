@@ -35,7 +35,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, max_ro
 
     grid = Table()
     for title in head:
-        grid.add_column(title, no_wrap=title == head[0])
+        grid.add_column(title, no_wrap=title == head[0], overflow="fold")
     for row in rows[:max_rows]:
         grid.add_row(*map(str, row))
     Console().print(grid)

@@ -85,6 +85,9 @@ def run(args: Namespace, name: str) -> None:
     candidates = mask.any(0).nonzero().flatten()
     if len(candidates) == 0:
         raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
+    num_searched = len(candidates) - (query_positions is not None and not args.itself)
+    if args.top > num_searched:
+        raise ValueError(f"--top must be at most {num_searched}, the number of objects searched, got {args.top}.")
     candidate_number = torch.full((mask.shape[1],), -1)
     candidate_number[candidates] = torch.arange(len(candidates))
     neighbours = search(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from m3g._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from m3g.data.base import Batch, ViewsData, available, find
+    from m3g.data.base import ViewsData, available, find
+    from m3g.data.batch import Batch
     from m3g.data.images.arrays import ImageArrays
     from m3g.data.images.domain_arrays import DomainArrays
     from m3g.data.images.domains import Domains

@@ -4,8 +4,10 @@ import sys
 import zipfile
 
 import openpyxl
+import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from frames import FRAME, WRITERS
 from m3g.data import Objects
@@ -64,3 +66,31 @@ def test_json_that_is_not_a_table_is_rejected(tmp_path, content):
     (tmp_path / "t.json").write_text(content)
     with pytest.raises(ValueError, match="must be a table that can be read"):
         Objects(tmp_path / "t.json")
+
+
+def test_na_is_a_missing_text_file_or_list(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    names = [f"tree no. {i}" for i in range(20)]
+    frame = pd.DataFrame({"name": names, "photo": "a.png", "scan": "[1, 2]", "size": range(3, 43, 2)})
+    for row, column in enumerate(["name", "photo", "scan"]):
+        frame.loc[row, column] = None
+    frame.to_csv(tmp_path / "t.csv", index=False, na_rep="NA")  # as written by R
+    data = Objects(tmp_path / "t.csv", batch_size=8, duplicates=True)
+    assert data.view_names == ["name", "photo", "scan", "table"]
+    missing = {}
+    for split in ("train", "val", "test"):
+        for batch in data.loader(split):
+            missing |= dict(zip(batch["index"].tolist(), (~batch["mask"]).T.tolist()))
+    assert [missing[row] for row in range(4)] == [[row == l for l in range(4)] for row in range(3)] + [[False] * 4]
+    assert "na" not in data.inputs[0]["words"]
+
+
+def test_numbers_with_units_are_reported(tmp_path):
+    prices = ["1,234.50", "$5", "12 %", "3.20 €", "-7"] * 4
+    plain = [f"board {i}" for i in range(20)]
+    frame = pd.DataFrame({"name": plain, "price": prices, "code": [f"{i}A-{i}" for i in range(20)], "x": range(5, 25)})
+    frame.loc[4::5, "price"] = "-7 kg"
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    notes = Objects(tmp_path / "t.csv", batch_size=8).notes
+    note = "column 'price' has numbers with separators or units ('1,234.50'), which are read as categories: write plain"
+    assert [line for line in notes if "units" in line] == [f"{note} numbers"]

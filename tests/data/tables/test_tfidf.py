@@ -65,6 +65,9 @@ def test_a_run_on_tfidf_is_loaded_and_searched(trained, tmp_path, monkeypatch, c
     assert main(["search", str(trained / "run"), *query]) == 0
     found = (tmp_path / "t.csv").read_text().splitlines()[1]
     assert sum(word in found for word in ("red", "cat", "house")) >= 2
+    assert main(["search", str(trained / "run"), "--query", "german=haus", "english=zzz qqq"]) == 2
+    message = "--query must have at least one word of the training texts of view 'english', got 'zzz qqq'."
+    assert message in capsys.readouterr().err
 
 
 def test_evaluation_uses_the_fit_of_the_training(trained, tmp_path):
@@ -142,3 +145,10 @@ def test_many_texts_are_read_as_bytes(tmp_path, monkeypatch):
     data = Objects(table)
     assert data.view_kinds == ["text", "table"]
     assert data.notes == []
+
+
+def test_texts_of_one_word_are_read(tmp_path):
+    table = write_csv(tmp_path, [{"name": "oak", "note": f"no. {i}"} for i in range(12)], "t.csv")
+    data = Objects(table, batch_size=4, view={"name": {"kind": "text"}})
+    assert data.view_shapes[0] == (1,)
+    assert bool((data.arrays("train")[0][0] == 1).all())

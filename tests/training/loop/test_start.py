@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import m3g
 from m3g import losses
@@ -142,3 +143,17 @@ def test_one_numeric_view_beside_text_starts_at_linear_cca(tmp_path):
     module = build_module(config, data)
     assert fitted_views(module.net) == [0, 1]
     assert "start at linear CCA" in module.start.line
+
+
+def test_text_beside_images_and_a_single_number_starts_at_random(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(60):
+        Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    words = ("oak", "pine", "beech", "ash", "elm")
+    lines = [f"{words[i % 5]} {words[i % 3]} no {rng.integers(20)},{i}.png,{rng.normal():.3f}" for i in range(60)]
+    (tmp_path / "trees.csv").write_text("\n".join(["name,photo,height", *lines]) + "\n")
+    config = Config.from_dict({"data": "objects", "data_options": {"table": str(tmp_path / "trees.csv")}})
+    module = build_module(config, build_data(config))
+    assert module.start == (False, "")
+    weight = module.net.encoders[0].weight  # linear CCA with one number would have one component
+    assert int(torch.linalg.matrix_rank(weight)) == min(weight.shape) > 1

@@ -36,5 +36,5 @@ def test_an_image_requires_a_view_of_images():
     image = Image.new("RGB", (4, 4))
     (content,) = as_given(image, "photo", (3, 4, 4), {"kind": "image", "columns": ["photo"]})
     assert content.startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="view 'v' must be vector, got an image"):
+    with pytest.raises(ValueError, match="view 'v' must be numbers, got an image"):
         as_given(image, "v", (3,), {"kind": "vector"})

@@ -120,7 +120,17 @@ def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
     torch.testing.assert_close(some.mean[0], torch.nn.functional.normalize(table.embeddings[4, 0], dim=0))
     torch.testing.assert_close(net([None] * 4 + [by_name["vector"]])[4], table.embeddings[4])
     for wrong, message in (
-        ({"taste": [1]}, "views must be named photo, sound, caption, table, vector, got 'taste'"),
+        ({"taste": [1]}, "views must be named photo, sound, caption, table, vector, age, colour, got 'taste'"),
+        ({"captoin": "a"}, "got 'captoin': did you mean caption?"),
+        ({"age": 3, "table": {"age": 3}}, "views must have either 'table' or its columns, got both"),
+        ({"caption": []}, "view 'caption' must have at least one row, got none"),
+        ({"caption": 5}, "view 'caption' must be text, got int 5"),
+        ({"photo": "/nowhere.png"}, "'/nowhere.png' in row 0: no such file.$"),
+        (
+            "a red cat",
+            "must be a table that exists, got 'a red cat': to embed a single value, pass a dict, such as {'photo'",
+        ),
+        (Image.new("RGB", (8, 8)), "got Image: or pass a dict, such as {'photo': ...}"),
         ({"vector": np.zeros((2, 3))}, r"'vector' must have rows of shape \(4,\), got \(3,\)"),
         ({}, "not all be missing"),
         ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same length"),
@@ -147,6 +157,9 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
         ("table", cells),
         ("table", pandas.DataFrame(cells)),
         ("caption", frame["caption"]),
+        ("caption", np.array([row["caption"] for row in content])),
+        ("caption", np.array([row["caption"] for row in content], dtype=object)),
+        ("photo", np.array([str(path) for path in paths])),
     ):
         l = net.view_names.index(view)
         torch.testing.assert_close(net.embed({view: given}).embeddings[l], expected[l], **near)
@@ -155,6 +168,16 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
         assert bool(whole.mask[l].all()) == (view in ("caption", "photo", "table"))
         if bool(whole.mask[l].all()):
             torch.testing.assert_close(whole.embeddings[l], expected[l], **near)
+    row = net.embed(frame[["caption", "photo", "age", "colour"]].iloc[1])
+    torch.testing.assert_close(row.embeddings, whole.embeddings[:, 1:2], **near)
+    columns = net.embed({"age": [row["age"] for row in content], "colour": frame["colour"]})
+    table = net.view_names.index("table")
+    torch.testing.assert_close(columns.embeddings[table], expected[table], **near)
+    for missing in (float("nan"), None, pandas.NA):
+        some = net.embed(
+            {"caption": [missing, content[1]["caption"]], "vector": [row["vector"] for row in content[:2]]}
+        )
+        assert some.mask[net.view_names.index("caption")].tolist() == [False, True]
     single = {
         "photo": pictures[0],
         "sound": str(tmp_path / "new" / content[0]["sound"]),

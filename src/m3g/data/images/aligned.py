@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from m3g import _checks
-from m3g.data.base import Batch, ViewsData
+from m3g.data.base import ViewsData
+from m3g.data.batch import Batch
 from m3g.data.sampling import ClassAlignedSampler, by_class, shared_classes
 from m3g.data.splits import SPLITS, Split
 

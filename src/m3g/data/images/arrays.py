@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
 from m3g import _checks
-from m3g.data.base import TensorRows, ViewsData, class_codes
+from m3g.data.base import ViewsData, class_codes
+from m3g.data.batch import TensorRows
 from m3g.data.images.reading import as_signed, read_archive
 from m3g.data.sampling import Draw, generator
 from m3g.data.splits import SPLITS, split_rows

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
-from m3g.data.base import Batch, TensorRows
+from m3g.data.batch import Batch, TensorRows
 from m3g.data.images.aligned import AlignedDomains
 from m3g.data.images.reading import as_signed, read_archive
 from m3g.data.sampling import Draw, aligned_points, generator

@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from m3g import _checks
-from m3g.data.base import Batch, ViewsData
+from m3g.data.base import ViewsData
+from m3g.data.batch import Batch
 from m3g.data.images.augment import IMAGENET_STACKS, Augmentation, plain
-from m3g.data.images.reading import load_crops, load_image
+from m3g.data.images.reading import SUFFIXES, load_crops, load_image
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.damaged import damaged_images
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Where = Literal["worker", "device"]
 EvaluationViews = Literal["augmented", "plain"]
 

@@ -17,6 +17,8 @@ from m3g.data.storage.limits import open_archive, open_image
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
 
 def load_image(path: Path | BinaryIO, side: int) -> Tensor:
     """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
@@ -41,7 +43,7 @@ def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tens
             squares = [np.array(square) for square in cut(image.convert("RGB"))]
     except (OSError, SyntaxError, ValueError) as error:  # raised by PIL for an invalid image
         raise ValueError(
-            f"images must be readable files, got {str(path)!r} ({error}): replace it, or remove it and start a new run."
+            f"images must be readable files, got {str(path)!r} ({error}): replace or remove it."
         ) from error
     return torch.from_numpy(np.stack(squares)).permute(0, 3, 1, 2)
 

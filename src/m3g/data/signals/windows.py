@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from m3g import _checks
-from m3g.data.base import TensorRows, ViewsData, class_codes
+from m3g.data.base import ViewsData, class_codes
+from m3g.data.batch import TensorRows
 from m3g.data.splits import SPLITS, read_split, split_rows
 from m3g.data.storage.limits import open_archive
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from m3g.data.storage import limits
 
-SEPARATORS = (",", ";", "\t")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # number of lines that determine the separator, and characters read of each
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.data.base import TensorRows, ViewsData, class_codes
+from m3g.data.base import ViewsData, class_codes
+from m3g.data.batch import TensorRows
 from m3g.data.entries import drop_entries, seeded_draws, swap_entries
 from m3g.data.splits import SPLITS, Split, split_rows
 from m3g.data.storage.readers import file_names, read_array

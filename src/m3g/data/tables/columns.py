@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m3g.data.base import TensorRows, ViewsData
+from m3g.data.batch import TensorRows
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split
 from m3g.data.storage.rows import CHUNK, Collector, Rows
@@ -21,6 +21,8 @@ from m3g.data.tables.source import Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from m3g.data.base import ViewsData
 
 
 class Column:

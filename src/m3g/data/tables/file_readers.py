@@ -21,6 +21,7 @@ from m3g.data.images.augment import as_float, normalize
 from m3g.data.images.reading import load_image
 from m3g.data.storage.damaged import damaged_images, damaged_sounds, report_damaged
 from m3g.data.storage.limits import open_image
+from m3g.data.tables.kinds import EMPTY_TEXT
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
 MAX_IMAGE_SIDE = 224  # pixels of a side, by default
@@ -106,7 +107,7 @@ class FileReader(Reader):
         for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
             if isinstance(cell, dict):
                 cell = cell.get("bytes") or cell.get("path")
-            if cell is None or cell in ("", b""):
+            if cell is None or cell in ("", b"", *EMPTY_TEXT):
                 files.append(None)
             elif isinstance(cell, bytes):
                 files.append(cell)
@@ -119,7 +120,8 @@ class FileReader(Reader):
                     advice = "move it there, or allow others with --data_options.allow_outside true"
                     raise self._cell_error(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
                 if not path.is_file():
-                    advice = f"no such file below {str(cells.folder)!r}"
+                    absolute = self.allow_outside and Path(cell).is_absolute()
+                    advice = "no such file" if absolute else f"no such file below {str(cells.folder)!r}"
                     raise self._cell_error(row, "files that exist", repr(cell), advice)
                 files.append(path)
         return files

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from m3g import _checks
-from m3g.data.images.folders import SUFFIXES as IMAGES
+from m3g.data.images.reading import SUFFIXES as IMAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 MAX_CATEGORIES = 50
 EMPTY = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
+EMPTY_TEXT = ("NA", "N/A", "NaN", "nan")  # the same in text and paths, where null may be a word
 MAX_CATEGORY_LENGTH = 40  # characters; a longer entry is text
 # First bytes of files, for images and sounds contained in the table.
 _STARTS = {
@@ -34,6 +35,8 @@ _IDENTIFIER = re.compile(rf"(?i:(.*[_ .-])?(id|idx|index|uuid|guid)|{_NO_NAME})|
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 _DATE_WITH_POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 _DATE_WITH_SLASHES = re.compile(r"\d{1,2}/\d{1,2}/(\d{4}|\d\d)( .*)?")  # day and month in either order
+# Numbers with separators of thousands, a unit or a currency: 1,234.50, 12 %, 3.20 €, $5.
+_NUMBER_WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d[\d.,' ]*(\s*[%€$£]|\s[a-zA-Zµ°]{1,3})?")
 _FIRST_DAY = datetime.datetime(1970, 1, 1)
 
 
@@ -46,6 +49,7 @@ class Guess:
         count: number of cells that are not empty.
         distinct: distinct numbers and texts, up to one more than `MAX_CATEGORIES`.
         longest: number of characters of the longest of them.
+        numeric: whether all of them are numbers, possibly with separators of thousands, a unit or a currency.
 
     Example:
         >>> guess = Guess("photo")
@@ -65,6 +69,7 @@ class Guess:
         # Hashes of the cells of a column with the name of an identifier; None once the column cannot be one.
         self._hashes: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
         self._slashes = True  # whether all numbers and texts are dates with slashes
+        self.numeric = True  # whether all numbers and texts are numbers, possibly with a unit
 
     @property
     def open(self) -> bool:
@@ -84,6 +89,7 @@ class Guess:
                 if len(self.distinct) <= MAX_CATEGORIES:
                     self.distinct.add(text)
                 self._slashes = self._slashes and _DATE_WITH_SLASHES.fullmatch(text) is not None
+                self.numeric = self.numeric and _NUMBER_WITH_UNIT.fullmatch(text) is not None
             if self.open:
                 self._identify(row, cell, kind)
 

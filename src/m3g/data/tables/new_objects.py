@@ -16,6 +16,7 @@ from m3g.data.tables.columns import Column, read_columns
 from m3g.data.tables.file_readers import FileReader, colours
 from m3g.data.tables.reader import Cells, Reader, Recipe
 from m3g.data.tables.source import open_table
+from m3g.data.tables.tfidf import TfidfReader
 
 
 def make_reader(name: str, recipe: Recipe) -> Reader | None:
@@ -71,6 +72,13 @@ def from_cells(
     if present.any():
         out[torch.from_numpy(present)] = reader.tensor(stored[present])
     return out, torch.from_numpy(present)
+
+
+def has_known_words(name: str, recipe: Recipe, text: str) -> bool:
+    """Return whether a text has a word of the vocabulary of a TF-IDF view; TF-IDF of other texts is zero."""
+    reader = make_reader(name, recipe)
+    assert isinstance(reader, TfidfReader)
+    return reader.num_known_words(text) > 0
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:

@@ -103,6 +103,12 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
             )
         if kind == "date":
             source.notes.append(f"column {column!r} has dates, which are read as days since 1970-01-01")
+        if kind in ("text", "category") and guesses[column].numeric:
+            cell = guesses[column].first["text"][1]
+            source.notes.append(
+                f"column {column!r} has numbers with separators or units ({cell!r}), which are read as "
+                f"{'text' if kind == 'text' else 'categories'}: write plain numbers"
+            )
         kinds[column] = kind
     return kinds
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g._options import Processor
 from m3g.data.storage.limits import parse_json
+from m3g.data.tables.kinds import EMPTY_TEXT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,7 +173,7 @@ class TextReader(Reader):
                 raise self._cell_error(row, "text", repr(value)[:40], "correct it")
             if isinstance(value, str) and value and not value.strip():
                 raise self._cell_error(row, "text", "only white space", "leave the cell empty where there is no text")
-        return [None if value is None or value == "" else str(value) for value in values]
+        return [None if value is None or value == "" or value in EMPTY_TEXT else str(value) for value in values]
 
 
 class VectorReader(Reader):
@@ -223,6 +224,7 @@ class VectorReader(Reader):
         lists: list[Sequence[float] | None] = []
         for row, value in enumerate(column.to_pylist(), start=cells.start):
             try:
+                value = None if isinstance(value, str) and value in EMPTY_TEXT else value
                 numbers = parse_json(value) if isinstance(value, str) and value else value or None
             except json.JSONDecodeError:
                 numbers = value

@@ -44,7 +44,7 @@ def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
         raise
     if separator == ",":
         return table, []
-    notes = [f"columns are separated by {'tabs' if separator == chr(9) else 'semicolons'}"]
+    notes = [f"columns are separated by {delimited.SEPARATORS[separator]}"]
     return _with_decimal_points(table, notes), notes
 
 
@@ -78,7 +78,7 @@ def read_jsonl(file: Path) -> pa.Table:
 
 
 def read_json(file: Path) -> pa.Table:
-    """Read a list of rows, or a mapping from names to columns, as written by pandas.
+    """Read a list of rows, a mapping from names to columns or from numbers to rows, as written by pandas.
 
     A file with one row per line is read as JSON lines.
     """
@@ -97,10 +97,17 @@ def read_json(file: Path) -> pa.Table:
         names = content.get("columns")
         content = content["data"] if names is None else [dict(zip(names, row)) for row in content["data"]]
     if isinstance(content, Mapping):
-        content = _rows_from_columns(content)
+        content = list(content.values()) if _has_rows_by_number(content) else _rows_from_columns(content)
     if not isinstance(content, list):
         raise OSError("it is neither a list of rows nor a mapping of columns")
     return _table_from_rows(content, size)
+
+
+def _has_rows_by_number(content: Mapping[str, object]) -> bool:
+    """Return whether a mapping contains numbered rows (pandas' orient index) rather than columns."""
+    rows = [row for row in content.values() if isinstance(row, Mapping)]
+    numbered = len(rows) == len(content) and all(map(str.isdecimal, content))
+    return numbered and not all(name.isdecimal() for row in rows for name in row)
 
 
 def _rows_from_columns(content: Mapping[str, object]) -> list[dict[str, object]]:

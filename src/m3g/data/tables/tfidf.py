@@ -82,7 +82,11 @@ class TfidfReader(TextReader):
                 f"--view.{self.name}.encoder text."
             ) from None
         number = min(int(self.given.get("components", COMPONENTS)), *features.shape)
-        directions = decomposition.TruncatedSVD(number, random_state=0).fit(features).components_
+        if features.shape[1] > 1:
+            with np.errstate(invalid="ignore"):  # the variance of a single row is 0
+                directions = decomposition.TruncatedSVD(number, random_state=0).fit(features).components_
+        else:
+            directions = np.ones((1, 1))  # TruncatedSVD requires two features
         words = vectorizer.get_feature_names_out().tolist()
         self._train_texts = []
         self._set(words, torch.from_numpy(vectorizer.idf_), torch.from_numpy(directions))
@@ -122,6 +126,10 @@ class TfidfReader(TextReader):
         features = self._vectorizer.transform([text or "" for text in texts])
         stored = np.asarray(features @ self._directions.numpy().T, dtype=np.float32)
         return stored, np.array([text is not None for text in texts])
+
+    def num_known_words(self, text: str) -> int:
+        """Return the number of distinct words of a text that are in the vocabulary."""
+        return int(self._vectorizer.transform([text]).nnz)
 
     def recipe(self) -> Recipe:
         return {"kind": self.kind, "columns": self.columns, "words": self._words}

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from m3g.data import Signals, ViewsData
-from m3g.data.base import DEFAULT_BATCH_SIZE, TensorRows
+from m3g.data.base import DEFAULT_BATCH_SIZE
+from m3g.data.batch import TensorRows
 from m3g.data.splits import SPLITS, Split
 from m3g.evaluation import FewShot, few_shot_probe
 from m3g.evaluation.few_shot import most_shots

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from m3g import _checks
-from m3g.data.images.folders import SUFFIXES
+from m3g.data.images.reading import SUFFIXES
 from m3g.experiments.sources.files import Arrays, MissingData, check_paths, find_file, find_folder, once
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
 from m3g.nets.chunks import reject_batch_norm
-from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.start import Start, start_at_linear_cca
 from m3g.training.loop.subsets import Subsets, encoder_seconds, sample_if_quicker, select_subsets
@@ -22,6 +21,9 @@ from m3g.training.runs.folder import Run
 from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import reading, with_data_defaults
+
+if TYPE_CHECKING:
+    from m3g.training.loop.module import MultiViewModule
 
 
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
@@ -54,6 +56,8 @@ def build_module(
 
     Linear encoders are initialised with linear CCA of the training rows unless `start` is false.
     """
+    from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule  # imports Lightning
+
     loss = build_loss(config)
     seed_everything(config.seed, 0)
     net = network(with_data_defaults(config, data), data, trust=trust)

@@ -154,11 +154,12 @@ def _fit(
             print(f"continuing after step {kept['global_step']}", flush=True)
         if folder.extended_from is not None:
             write_text(folder.config, config.to_yaml())
-            print(
-                f"extended from {folder.extended_from} to {config.loop.epochs} epochs: the learning rate continues on "
-                f"the schedule of {config.loop.epochs} epochs",
-                flush=True,
-            )
+            if config.loop.epochs != folder.extended_from:
+                print(
+                    f"extended from {folder.extended_from} to {config.loop.epochs} epochs: the learning rate continues "
+                    f"on the schedule of {config.loop.epochs} epochs",
+                    flush=True,
+                )
     begun = kept is not None
     del kept
     try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
     from lightning.pytorch import Trainer
 
     from m3g.data import ViewsData
-    from m3g.data.base import Batch
+    from m3g.data.batch import Batch
     from m3g.data.sampling import Draw
     from m3g.training.loop.module import MultiViewModule
     from m3g.training.settings.config import Config

@@ -13,7 +13,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from m3g.data.base import Batch
+from m3g.data.batch import Batch
 from m3g.data.entries import drop_entries, hashed_draws
 from m3g.losses import ViewLoss
 from m3g.nets import MultiViewNet, Teacher, embed_in_chunks
@@ -45,7 +45,7 @@ class MultiViewModule(pl.LightningModule):
         batch_size: rows per batch and process, required with `optim.reference_batch`.
         seed: determines the random numbers of each step (dropout, subsets of views, choice of student views).
 
-    A batch is a `m3g.data.base.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
+    A batch is a `m3g.data.batch.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
 
     The random numbers of every step are a function of the seed, the step and the process: see
     `m3g.training.loop.checkpoint`.

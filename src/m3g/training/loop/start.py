@@ -74,13 +74,19 @@ def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> Start:
     """Set the linear maps of the network to linear CCA of the training rows.
 
     They are fitted on `num_fitted_rows` rows. The result is part of the weights, so a resumed run reads it from the
-    checkpoint.
+    checkpoint. If other views have no linear map, linear CCA must have as many components as the embedding; otherwise,
+    the linear maps start from random weights.
     """
     chosen = fitted_views(net)
     if not chosen:
         return Start()
+    size = int(net.encoders[chosen[0]].out_features)  # type: ignore[arg-type]
+    widths = sorted(math.prod(data.view_shapes[l]) for l in chosen)
+    if len(chosen) < data.k and sum(widths[:-1]) < size:
+        # Components without a correlation are zero, but the views without a linear map may depend on them.
+        return Start()
     try:
-        cca = fit_linear_cca(data, chosen, size=int(net.encoders[chosen[0]].out_features))  # type: ignore[arg-type]
+        cca = fit_linear_cca(data, chosen, size=size)
     except ValueError as error:
         return Start(line=f"linear encoders start from random weights, because linear CCA cannot be fitted: {error}")
     set_linear_maps(net, chosen, cca)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.data import ViewsData
-from m3g.data.base import Batch
 from m3g.data.splits import Split
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data
 from m3g.training.runs.export import load
 from m3g.training.runs.folder import Run
+
+if TYPE_CHECKING:
+    from m3g.data import ViewsData
+    from m3g.data.batch import Batch
 
 SPLITS = ("train", "val", "test", "all")
 

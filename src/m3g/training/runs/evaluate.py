@@ -13,7 +13,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from m3g.data import ViewsData
-from m3g.data.base import Batch
+from m3g.data.batch import Batch
 from m3g.data.splits import Split
 from m3g.evaluation import METRICS, Embedded, LinearCCA, Report, evaluate, quick_probe
 from m3g.evaluation.baselines import guess

@@ -7,14 +7,13 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
 from torch import Tensor, nn
 
-from m3g.data import ViewsData
 from m3g.data.storage.limits import check_safetensors
 from m3g.nets import MultiViewNet, build_net
 from m3g.training.runs.files import atomic, write_json
@@ -22,6 +21,9 @@ from m3g.training.runs.folder import Run
 from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import encoder_spec
+
+if TYPE_CHECKING:
+    from m3g.data import ViewsData
 
 FORMAT = 2  # version 2 added a digest of the weights
 SCALING, INPUTS = "scaling.", "inputs."  # prefixes of tensors that are not weights

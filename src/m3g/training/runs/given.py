@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CELLS = (str, bytes, Path)
+NOUNS = {"text": "text", "tfidf": "text", "audio": "sounds"}
 Columns: TypeAlias = dict[str, Sequence[object]]  # cells by column
 
 
@@ -44,6 +45,39 @@ def is_picture(value: object) -> TypeGuard[Image]:
     return all(hasattr(value, name) for name in ("convert", "save", "getbands"))
 
 
+def is_series(value: object) -> TypeGuard[_Series]:
+    """Return whether a value is a series of pandas or polars, without importing them."""
+    return hasattr(value, "to_list") and hasattr(value, "dtype") and not is_frame(value)
+
+
+def by_view(given: Mapping[str, object], names: Sequence[str], recipes: Sequence[Recipe]) -> dict[str, object]:
+    """Return values by view; those that are named after columns of numbers and categories are grouped.
+
+    Example:
+        >>> recipes = [{"kind": "text", "columns": ["name"]}, {"kind": "table", "columns": ["size", "price"]}]
+        >>> by_view({"name": "oak", "price": 3}, ["name", "table"], recipes)
+        {'name': 'oak', 'table': {'price': 3}}
+    """
+    tables = {
+        column: view
+        for view, recipe in zip(names, recipes)
+        if recipe.get("kind") == "table"
+        for column in recipe["columns"]
+        if column not in names
+    }
+    known = [*names, *tables]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"views must be named {', '.join(known)}, got {name!r}{_checks.suggestion(name, known)}")
+    views = {name: value for name, value in given.items() if name in names}
+    for name in views.keys() & {tables[column] for column in given.keys() & tables.keys()}:
+        raise ValueError(f"views must have either {name!r} or its columns, got both.")
+    for column in tables:
+        if column in given:
+            views.setdefault(tables[column], {})[column] = given[column]  # type: ignore[index]
+    return views
+
+
 def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -> dict[str, Columns]:
     """Return, by name, the views whose columns are in a data frame."""
     columns = _columns(frame)
@@ -68,8 +102,14 @@ def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) ->
     kind = recipe.get("kind")
     if is_frame(view):
         view = _columns(view) if kind else view.to_numpy()
-    elif hasattr(view, "tolist") and hasattr(view, "index") and not isinstance(view, (list, tuple)):
-        view = view.tolist()  # a series
+    elif is_series(view):
+        view = view.to_list()
+    elif isinstance(view, np.ndarray) and view.dtype.kind in "OUS":
+        view = view.tolist()
+    if isinstance(view, (list, tuple)) and any(
+        isinstance(cell, (*CELLS, Mapping)) or is_picture(cell) for cell in view
+    ):
+        view = [None if _is_missing(cell) else cell for cell in view]
     if isinstance(view, CELLS) or is_picture(view):
         view = [view]
     if isinstance(view, Mapping):
@@ -83,9 +123,11 @@ def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) ->
     if isinstance(view, (list, tuple)) and any(isinstance(cell, CELLS) or is_picture(cell) for cell in view):
         if any(is_picture(cell) for cell in view):
             if kind != "image":
-                raise ValueError(f"view {name!r} must be {kind or 'numbers'}, got an image.")
+                raise ValueError(f"view {name!r} must be {NOUNS.get(str(kind), 'numbers')}, got an image.")
             return [_content(cell) for cell in view]
         return list(view)
+    if kind in ("text", "tfidf") and not isinstance(view, (Tensor, np.ndarray)):
+        raise ValueError(f"view {name!r} must be text, got {_checks.described(view)}.")
     return _tensor(view, name, shape, image=kind == "image")
 
 
@@ -106,10 +148,15 @@ def _is_list(cells: object) -> TypeGuard[Sequence[object]]:
     return hasattr(cells, "__len__") and not isinstance(cells, (*CELLS, Mapping)) and not is_picture(cells)
 
 
+def _is_missing(cell: object) -> bool:
+    """Return whether a cell is None, NaN, or the missing value of pandas."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
+
+
 def _columns(frame: Frame) -> Columns:
-    """Return lists by column; NaN, the missing value of pandas, becomes None."""
+    """Return lists by column; missing values become None."""
     return {
-        str(column): [None if isinstance(cell, float) and cell != cell else cell for cell in frame[column].to_list()]
+        str(column): [None if _is_missing(cell) else cell for cell in frame[column].to_list()]
         for column in frame.columns
     }
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from m3g import data as data_sets
+from m3g import _catalogue
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config
 from m3g.training.settings.plain_yaml import Plain
@@ -32,9 +31,9 @@ def located(config: Config, run: Run) -> Config:
 def path_options(config: Config) -> dict[str, list[str]]:
     """Return the paths in the options of a data set, by option name."""
     paths = {}
-    for name, parameter in inspect.signature(data_sets.find(config.data)).parameters.items():
+    for name, annotation in _catalogue.find("data", config.data, _catalogue.DATA).annotations().items():
         given = config.data_options.get(name)
-        if "Path" in str(parameter.annotation) and given:
+        if "Path" in annotation and given:
             paths[name] = [str(path) for path in (given if isinstance(given, (list, tuple)) else [given])]
     return paths
 

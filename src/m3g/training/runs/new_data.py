@@ -11,6 +11,7 @@ import torch
 
 from m3g import _checks
 from m3g.data.storage.readers import file_names, read_array
+from m3g.data.tables.new_objects import has_known_words
 from m3g.evaluation import Embedded
 from m3g.training.runs.export import load
 from m3g.training.runs.trained import TrainedNet
@@ -63,12 +64,19 @@ def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust:
             assert isinstance(cells, dict)
             cells[name] = value
             continue
-        kind = recipes[_checks.one_of("view of --query", name, net.view_names)].get("kind")
+        if name not in recipes:
+            known = [recipe["columns"] if recipe.get("kind") == "table" else [view] for view, recipe in recipes.items()]
+            _checks.one_of("view of --query", name, [view for views in known for view in views])
+        kind = recipes[name].get("kind")
         if kind == "table":
             columns = ", ".join(recipes[name]["columns"])
             raise ValueError(f"--query must name the columns of view {name!r} ({columns}), as in COLUMN=VALUE.")
         if name in given:
             raise ValueError(f"--query must be one value per view, got two for {name!r}.")
+        if kind == "tfidf" and not has_known_words(name, recipes[name], value):
+            raise ValueError(
+                f"--query must have at least one word of the training texts of view {name!r}, got {value!r}."
+            )
         array = kind == "array" or (kind == "vector" and not value.lstrip().startswith("["))
         given[name] = read_array(value, name="--query", notes=[]) if array else [value]
     embedded = net.embed(given)

@@ -14,7 +14,7 @@ from torch import Tensor
 from m3g.data.tables.new_objects import Recipe, from_cells, from_pixels, open_new
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
-from m3g.training.runs.given import Frame, as_given, is_frame, split_frame
+from m3g.training.runs.given import Frame, as_given, by_view, is_frame, is_series, split_frame
 from m3g.training.settings.plain_yaml import Plain
 
 # Views in any of the forms that `TrainedNet` describes.
@@ -30,7 +30,8 @@ class TrainedNet(MultiViewNet):
     also be the content of its cells: texts, paths, or a mapping of columns; images may have integer values from 0 to
     255 or be PIL images.
     A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
-    table, or a data frame with its columns, provides all of its views.
+    table, or a data frame with its columns (or one of its rows), provides all of its views. A dictionary may also name
+    single columns of a view of numbers and categories.
     """
 
     view_names: list[str]
@@ -109,6 +110,9 @@ class TrainedNet(MultiViewNet):
     def _table_rows(self, path: str | Path) -> Iterator[tuple[list[Tensor | None], Tensor]]:
         if not self.inputs:
             raise ValueError("views must be arrays for a run that was trained on arrays, got the path of a table.")
+        if not Path(path).exists():
+            hint = f"to embed a single value, pass a dict, such as {{{self.view_names[0]!r}: ...}}"
+            raise ValueError(f"views must be a table that exists, got {str(path)!r}: {hint}.")
         columns = open_new(path, self.view_names, self.inputs)
         number = next(len(column.present) for column in columns if column is not None)
         for start in range(0, number, ROWS):
@@ -118,16 +122,19 @@ class TrainedNet(MultiViewNet):
 
     def _given(self, views: Given) -> tuple[list[Tensor | None], Tensor]:
         """Return k tensors or None, and the mask, from user input."""
+        if is_series(views) and hasattr(views, "to_frame") and hasattr(views, "T"):
+            views = views.to_frame().T  # one row of a data frame of pandas
         if is_frame(views):
             views = split_frame(views, self.view_names, self.inputs)
         if isinstance(views, Mapping):
-            unknown = sorted(set(views) - set(self.view_names))
-            if unknown:
-                raise ValueError(f"views must be named {', '.join(self.view_names)}, got {unknown[0]!r}.")
-            views = [views.get(name) for name in self.view_names]
+            by_name = by_view(views, self.view_names, self.inputs)
+            views = [by_name.get(name) for name in self.view_names]
         if not isinstance(views, (Sequence, Tensor, np.ndarray)) or len(views) != len(self.view_names):
             got = len(views) if isinstance(views, Sized) else type(views).__name__
-            raise ValueError(f"views must have {len(self.view_names)} entries, None for a missing one, got {got}.")
+            raise ValueError(
+                f"views must have {len(self.view_names)} entries, None for a missing one, got {got}: or pass a dict, "
+                f"such as {{{self.view_names[0]!r}: ...}}."
+            )
         read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
         if len(set(sizes.values())) != 1:
@@ -140,6 +147,8 @@ class TrainedNet(MultiViewNet):
     def _read(self, view: object, l: int) -> tuple[Tensor, Tensor]:
         name, shape = self.view_names[l], self.view_shapes[l]
         recipe = self.inputs[l] if self.inputs else {}
+        if isinstance(view, (list, tuple)) and len(view) == 0:
+            raise ValueError(f"view {name!r} must have at least one row, got none.")
         tensor = as_given(view, name, shape, recipe)
         if not isinstance(tensor, Tensor):
             return from_cells(name, recipe, tensor)

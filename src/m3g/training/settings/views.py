@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from m3g import _values as checks
 from m3g._catalogue import ENCODERS, VIEW_OPTIONS, reading_options
-from m3g.data import ViewsData
 from m3g.nets.layout import image_shape
 from m3g.nets.processors import processor_of
 from m3g.training.settings.config import Config
+
+if TYPE_CHECKING:
+    from m3g.data import ViewsData
 
 Spec: TypeAlias = dict[str, object]  # description of an encoder, see `m3g.nets.build_net`
 SHOWN = 8  # maximum number of printed columns of a view
