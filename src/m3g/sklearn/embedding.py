@@ -47,17 +47,17 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     The defaults are those of `m3g train`: an encoder is a linear map plus a perceptron, and starts at linear CCA of the
     views. The network with the best retrieval on the held-out rows is kept. Its weights are averaged with those of
-    linear CCA. The weight of linear CCA is the largest, up to 0.9, for which retrieval on these rows is within one
-    standard error of the best. If a solve with all views would be slow, the losses `m3g` and `kl` compare random
-    subsets of the views.
+    linear CCA, unless the cost of the loss is a product. The weight of linear CCA is the largest, up to 0.9, for which
+    retrieval on these rows is within one standard error of the best. If a solve with all views would be slow, the
+    losses `m3g` and `kl` compare random subsets of the views.
 
     Attributes:
         net_: the trained network.
         n_views_, n_features_: k, and the number of features of each view.
         view_names_, feature_names_: the names of the views and of their columns, None if there are none.
         loss_curve_: the mean loss of every epoch.
-        best_epoch_: the epoch with the best retrieval of held-out rows, 0 for linear CCA; the last epoch if no rows
-            are held out.
+        best_epoch_: the epoch with the best retrieval of held-out rows, 0 for the initial network; the last epoch if no
+            rows are held out.
 
     Example:
         >>> rng = np.random.default_rng(0)

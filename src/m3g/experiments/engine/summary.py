@@ -54,10 +54,10 @@ def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[li
     return results, find(name).collect(results, store.path) if results else ""
 
 
-def main_tables(text: str, *, most: int = 3) -> str:
-    r"""Return the first table and the pictures of each part of a page, headings one level deeper; at most `most` parts.
+def main_tables(text: str, *, max_sections: int = 3) -> str:
+    r"""Return the first table and the pictures of the first sections of a page, with headings one level deeper.
 
-    The part "Published" is always kept.
+    Only sections with a table count; the section "Published" is always kept.
 
     Example:
         >>> print(main_tables("2 runs.\n\n## A\n\n| a |\n\n| grid |\n\n![p](p.png)"))
@@ -72,7 +72,7 @@ def main_tables(text: str, *, most: int = 3) -> str:
     for number, part in enumerate(part for part in parts if "\n| " in "\n" + part):
         blocks = [block for block in part.split("\n\n") if block.strip()]
         tables = [block for block in blocks if block.startswith("| ")]
-        if number < most or blocks[0].startswith("## Published"):
+        if number < max_sections or blocks[0].startswith("## Published"):
             kept += ["#" + block for block in blocks if block.startswith("## ")]
             kept += [*tables[:1], *(block for block in blocks if block.startswith("!["))]
     return "\n\n".join(kept)

@@ -86,8 +86,8 @@ def _opened(file: Path | IO[bytes]) -> Image:
         raise ValueError(f"images must be readable files, got {str(file)!r} ({error}): replace it.") from error
 
 
-def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 4) -> None:
-    """Write the edge histogram of every image, as `fields` x `fields` pixels of 8 directions, and the classes.
+def prepare_tree(name: str, source: Path | None, target: Path, *, grid: int = 4) -> None:
+    """Write the edge histogram of every image, as `grid` x `grid` cells of 8 directions, and the classes.
 
     Each histogram has unit length, so that faint drawings have the same weight as strong ones.
     """
@@ -96,9 +96,9 @@ def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 
         images: dict[str, list[np.ndarray]] = {}
         labels: dict[str, list[str]] = {}
         for domain, kind, grey in tree_images(source, TREES[name]):
-            edges = edge_directions(grey, fields=fields)
-            edges = 255 * fields * edges / max(float(np.linalg.norm(edges)), 1e-6)
-            images.setdefault(domain, []).append(edges.clip(0, 255).astype(np.uint8).reshape(fields, fields, -1))
+            edges = edge_directions(grey, grid=grid)
+            edges = 255 * grid * edges / max(float(np.linalg.norm(edges)), 1e-6)
+            images.setdefault(domain, []).append(edges.clip(0, 255).astype(np.uint8).reshape(grid, grid, -1))
             labels.setdefault(domain, []).append(kind)
         stacked = {domain: np.stack(part) for domain, part in images.items()}
         return {**stacked, **{f"{domain}_label": np.array(part) for domain, part in labels.items()}}
@@ -106,10 +106,10 @@ def prepare_tree(name: str, source: Path | None, target: Path, *, fields: int = 
     once(target, f"{name}_edges.npz", make)
 
 
-def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) -> np.ndarray:
+def edge_directions(image: np.ndarray, *, grid: int = 4, directions: int = 8) -> np.ndarray:
     """Return the strength of the edges in each direction and cell of a square image, as one row.
 
-    The image is divided into `fields` x `fields` cells.
+    The image is divided into `grid` x `grid` cells.
 
     Example:
         >>> edge_directions(np.eye(64)).shape
@@ -118,9 +118,9 @@ def edge_directions(image: np.ndarray, *, fields: int = 4, directions: int = 8) 
     down, right = np.gradient(image)
     strength, angle = np.hypot(down, right), np.arctan2(down, right) % np.pi
     bins = np.minimum((angle / np.pi * directions).astype(int), directions - 1)
-    side = np.arange(image.shape[0]) * fields // image.shape[0]
-    index = (side[:, None] * fields + side[None, :]) * directions + bins
-    counts = np.bincount(index.ravel(), weights=strength.ravel(), minlength=fields**2 * directions)
+    side = np.arange(image.shape[0]) * grid // image.shape[0]
+    index = (side[:, None] * grid + side[None, :]) * directions + bins
+    counts = np.bincount(index.ravel(), weights=strength.ravel(), minlength=grid**2 * directions)
     return np.sqrt(counts).astype(np.float32)
 
 

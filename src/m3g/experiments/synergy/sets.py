@@ -107,7 +107,7 @@ def composed(sources: Mapping[str, Rows], rule: Rule | None, random: np.random.G
     return {**arrays, "label": list(sources.values())[-1].label[rows[-1]], "group": group}
 
 
-def embedded_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
+def built_in_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
     """Return a reader of three feature sets of the built-in digits; the views of an object are different drawings."""
 
     def read(source: Path | None) -> Arrays:
@@ -192,19 +192,19 @@ _BITS = ("first", "second", "third")
 SETS: dict[str, SynergySet] = {
     "digits": SynergySet(
         "built-in digits: pixels of a, profiles of b, Karhunen-Loève coefficients of (a + b) mod 10",
-        embedded_digits("profile", add_modulo_ten),
+        built_in_digits("profile", add_modulo_ten),
         ("pixels", "profile", "karhunen"),
         share=1.0,
     ),
     "digits-hard": SynergySet(
         "built-in digits: pixels of a, Fourier coefficients of b, Karhunen-Loève coefficients of (a + b) mod 10",
-        embedded_digits("fourier", add_modulo_ten),
+        built_in_digits("fourier", add_modulo_ten),
         ("pixels", "fourier", "karhunen"),
         share=1.0,
     ),
     "digits-same": SynergySet(
         "built-in digits: the same digit in pixels, profiles and Karhunen-Loève coefficients",
-        embedded_digits("profile", None),
+        built_in_digits("profile", None),
         ("pixels", "profile", "karhunen"),
         share=0.0,
     ),

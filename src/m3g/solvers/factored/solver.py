@@ -187,13 +187,13 @@ class Factored(Solver):
             raise RangeError(f"costs divided by epsilon must be finite in float64, got inf with epsilon {epsilon:g}.")
         if problem.num_batch * problem.num_tuples > STREAMED_TUPLES:
             raise RangeError(
-                f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' on "
+                f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' for "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
         # The same line and the same text at every call, so that Python's default filter shows the warning once.
         warnings.warn(
-            "epsilon is too small for the range of float64 on these costs: solver='factored' works in the log domain, "
-            "which is slower.",
+            "epsilon is too small for the range of float64 with these costs: solver='factored' works in the log "
+            "domain, which is slower.",
             RangeWarning,
             stacklevel=5,
         )

@@ -53,8 +53,8 @@ POOR_PROPOSAL_ERROR = 0.15
 # successive epsilons.
 MAX_EXPONENT_RANGE = 30.0
 EPSILON_RATIO = 4.0
-# Maximum number of larger epsilons for a trusted result, one less for a cost with local maxima. Beyond it, Gibbs chains
-# may not reach all tuples with mass, and no sample would reveal this.
+# Maximum number of larger epsilons for a trusted result, one fewer for a cost with local maxima. Beyond it, Gibbs
+# chains may not reach all tuples with mass, and no sample would reveal this.
 MAX_STAGES = 2
 # Minimum number of Gibbs chains of the cross-check. Costs with local maxima require more: 64 chains missed some maxima.
 MIN_CHAINS = 64

@@ -66,8 +66,8 @@ class KeepBest(Callback):
     """Callback that keeps the weights with the best validation score and stops training early.
 
     The best weights, which may be those before the first step, are part of the checkpoint: a resumed run ends with the
-    same network. If all encoders start at linear CCA, the weights are averaged with those of the start
-    (`BestWeights`).
+    same network. If all encoders start at linear CCA and the loss has no readout, the weights are averaged with those
+    of the start (`BestWeights`).
 
     Args:
         every: epochs between two evaluations.
