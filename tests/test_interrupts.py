@@ -93,14 +93,14 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
     for _ in range(1000):  # the handler runs between two instructions
         pass
-from m3g._interrupts import handle_interrupts, exiting_on_interrupt
+from m3g._interrupts import handle_interrupts, raising_interrupts
 handle_interrupts()
 """
 WAIT = """
     except KeyboardInterrupt:
         sys.exit("one KeyboardInterrupt")
 """
-RAISING = "with exiting_on_interrupt(False):\n    try:\n"
+RAISING = "with raising_interrupts():\n    try:\n"
 PROGRAMS = {
     "before a command begins": ("interrupt()", (130, "m3g: error: interrupted")),
     "outside of imports": (f"{RAISING}        interrupt()\n{WAIT}", (1, "one KeyboardInterrupt")),
@@ -112,6 +112,10 @@ PROGRAMS = {
         "class Destroyed:\n    __del__ = lambda self: interrupt()\n"
         f"{RAISING}        Destroyed()\n        time.sleep(600)\n{WAIT}",
         (1, "one KeyboardInterrupt"),
+    ),
+    "in an import of a command": (
+        f"__name__ = 'm3g.cli.test'\n{RAISING}        import discarding\n{WAIT}",
+        (130, "m3g: error: interrupted"),
     ),
     "twice in an import": (f"{RAISING}        import waiting\n{WAIT}", (130, "m3g: error: interrupted")),
     "twice in a process of torchrun": (

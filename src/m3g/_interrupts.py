@@ -30,7 +30,8 @@ class _Handler:
     """Handler of SIGINT that raises `KeyboardInterrupt`, after the import in progress if there is one.
 
     During an import, a `KeyboardInterrupt` may be discarded by a callback or a compiled module, surface as another
-    error, or change the exit code. A second SIGINT during an import exits immediately.
+    error, or change the exit code. SIGINT exits immediately during the imports at the start of a command, and if it is
+    the second one during any other import.
     """
 
     def __init__(self) -> None:
@@ -42,10 +43,10 @@ class _Handler:
         self._received, self._repeated = True, False
         if second and "RANK" in os.environ:
             return  # torchrun forwards the SIGINT that Ctrl-C has already sent to this process
-        importing = _importing(frame)
-        if self.exits or (second and importing):
+        importer = _importer(frame)
+        if self.exits or (importer is not None and (second or _is_command(importer))):
             self._exit()
-        if not importing:
+        if importer is None:
             raise KeyboardInterrupt
         self.repeat()
 
@@ -64,15 +65,26 @@ class _Handler:
 
     def _exit(self) -> None:
         if not started_by_command() and os.environ.get("RANK", "0") == "0":
+            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the output was being written
+                sys.stdout.flush()
             with contextlib.suppress(OSError):
                 os.write(2, b"m3g: error: interrupted\n")
         os._exit(INTERRUPTED)
 
 
-def _importing(frame: FrameType | None) -> bool:
-    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+def _importer(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the outermost import in progress, or None."""
+    importer = None
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            importer = frame.f_back
         frame = frame.f_back
-    return frame is not None
+    return importer
+
+
+def _is_command(frame: FrameType) -> bool:
+    """Return whether a frame is of a command, which imports what it requires before it does anything."""
+    return str(frame.f_globals.get("__name__")).startswith("m3g.cli.")
 
 
 def handle_interrupts() -> None:
@@ -93,8 +105,8 @@ def handle_interrupts() -> None:
 
 
 @contextlib.contextmanager
-def exiting_on_interrupt(exits: bool = True) -> Iterator[None]:
-    """Exit immediately on SIGINT, because there is nothing to clean up; if `exits` is False, raise `KeyboardInterrupt`.
+def raising_interrupts() -> Iterator[None]:
+    """Raise `KeyboardInterrupt` on SIGINT instead of exiting, because a command may have to clean up.
 
     Without `handle_interrupts`, in a user's program, nothing changes.
     """
@@ -102,12 +114,11 @@ def exiting_on_interrupt(exits: bool = True) -> Iterator[None]:
     if not isinstance(handler, _Handler):
         yield
         return
-    sys.stdout.flush()
-    before, handler.exits = handler.exits, exits
+    handler.exits = False
     try:
         yield
     finally:
-        handler.exits = before
+        handler.exits = True
 
 
 @contextlib.contextmanager

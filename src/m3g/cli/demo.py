@@ -61,6 +61,7 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def run(args: Namespace, name: str) -> None:
+    import m3g.training.runs.evaluate  # noqa: F401 - before the folder is created, so that Ctrl-C leaves none
     from m3g.training.runs.numbered import reserved
 
     given = check_new_folder(args.out)

@@ -20,7 +20,6 @@ from m3g._interrupts import (
     INTERRUPTED,
     STARTED_BY,
     children_without_interrupts,
-    exiting_on_interrupt,
     started_by_command,
 )
 
@@ -33,12 +32,11 @@ MESSAGES = "M3G_MESSAGES"  # file for the final messages of the processes of a r
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
     """Run `m3g` with these arguments in `count` processes; if one fails, stop all and print its error."""
-    with exiting_on_interrupt():
-        from torch.distributed.elastic.multiprocessing import SignalException
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-        check_process_count(count)
+    check_process_count(count)
     logging.disable(logging.ERROR)  # silence torchrun's reports of failed processes
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # silence warnings about unused parameters

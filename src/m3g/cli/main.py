@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from m3g._interrupts import INTERRUPTED, exiting_on_interrupt, started_by_command
+from m3g._interrupts import INTERRUPTED, raising_interrupts, started_by_command
 from m3g._values import suggestion
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser, data_root
@@ -111,7 +111,7 @@ def _dispatch(arguments: list[str]) -> int:
     args.given, args.command_line = given, arguments
     if name != "reproduce":  # its --run is an id, whose folder may not exist yet
         _open_runs(args)
-    with exiting_on_interrupt(False):
+    with raising_interrupts():
         return int(command.run(args, name) or 0)
 
 

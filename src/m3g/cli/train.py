@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
-from m3g._interrupts import exiting_on_interrupt
 from m3g._options import Options
 from m3g._values import positive_int
 from m3g.cli.command_line import Given, read_settings
@@ -177,11 +176,10 @@ def run(args: Namespace, name: str) -> int:
 
         print(dry_run(config, trust=args.trust))
         return 0
-    with exiting_on_interrupt():
-        from m3g.training.loop.build import build_data
-        from m3g.training.loop.fit import fit
-        from m3g.training.loop.loggers import Loggers
-        from m3g.training.runs.evaluate import finish, watch
+    from m3g.training.loop.build import build_data
+    from m3g.training.loop.fit import fit
+    from m3g.training.loop.loggers import Loggers
+    from m3g.training.runs.evaluate import finish, watch
 
     resume = args.resume is not None
     with contextlib.ExitStack() as stack:
