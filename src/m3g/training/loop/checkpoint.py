@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,7 +90,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 raise ValueError(f"the checksum of {part} is wrong")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # another file may raise any error
-        reason = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()  # torch colours its message
+        reason = text.splitlines()[0][:160] if text else type(error).__name__
         raise ValueError(
             f"checkpoint must be a file written by m3g train, but {path} is damaged or was written by "
             f"another program ({reason}): restore it from a copy, or start a new run."
