@@ -1,6 +1,6 @@
 """More augmentations of fewer images at a fixed number of augmented images per step (as in Poly-View).
 
-`m3g reproduce budget --data SETS`: 184 runs per data set, about half an hour on one core.
+`m3g reproduce budget --data SETS`: 184 runs per data set, about an hour on one core. Expected: all losses tie.
 
 A step has k n = 96 augmented images, from two augmentations of 48 images to twelve augmentations of 8 images. All
 methods train the network of `imagenet` without a teacher, on its data and on the emoji of one vendor, with nine
@@ -65,7 +65,9 @@ def collect(results: list[Result], folder: Path) -> str:
     parts = [hours(results), markdown(rows)]
     if arms:
         curves = lines(arms, test_to_train=image_tables.overlap(results))
-        figures.curves(curves, folder / "budget", xlabel=f"views k, of {BUDGET} // k images", ylabel="accuracy, %")
+        figures.curves(
+            curves, folder / "budget", xlabel=f"number k of views, each of {BUDGET}/k images", ylabel="accuracy, %"
+        )
         parts += [
             "![Accuracy against the number of views](budget.png)",
             *image_tables.differences(arms, "m3g", results),
