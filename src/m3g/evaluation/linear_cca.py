@@ -128,6 +128,7 @@ class CentredView(NamedTuple):
 
     @classmethod
     def of(cls, view: Tensor, rows: Tensor) -> CentredView:
+        view = view.contiguous()  # so that results do not depend on the strides of the input
         return cls(view, (view if bool(rows.all()) else view[rows]).mean(0), rows.unsqueeze(1))
 
     def scaled(self, scale: Tensor, columns: slice = slice(None)) -> Tensor:

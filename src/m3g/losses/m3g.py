@@ -278,8 +278,7 @@ class M3GLoss(ViewLoss):
             points, cost_mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
         )
         self.last = SolveReport.from_solution(solution)
-        # With fixed_steps the host must not read the error.
-        if self.reads_values and not solution.converged:
+        if self.reads_values and not solution.converged:  # with fixed_steps, the host must not read the error
             # Entries are validated only after a failure, because validation reads all of them.
             _checks.masked_and_scaled(views, mask, normalize=self.normalize)
             raise_or_warn(solution)
@@ -295,8 +294,7 @@ class M3GLoss(ViewLoss):
         return {"gap": float(value.detach()), **self._solve_metrics()}
 
     def _solve_metrics(self) -> dict[str, float]:
-        last = self.last
-        return {} if last is None else {"solver_steps": float(last.num_steps), "epsilon": last.epsilon}
+        return {"solver_steps": float(self.last.num_steps), "epsilon": self.last.epsilon} if self.last else {}
 
     def extra_repr(self) -> str:
         return f"{self.entropy!r}, cost={self.cost!r}, solver={self.solver!r}, tol={self.tol}"

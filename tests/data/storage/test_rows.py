@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from m3g.data.storage import rows
-from m3g.data.storage.rows import Collector, npy_rows
+from m3g.data.storage.rows import Collector, Rows, npy_rows
 
 
 @pytest.mark.parametrize("limit", [2**27, 100])
@@ -30,3 +30,13 @@ def test_an_npy_file_is_read_on_demand_in_either_order(tmp_path, order):
     np.save(tmp_path / "a.npy", np.asarray(whole, order=order))
     stored = npy_rows(tmp_path / "a.npy")
     assert np.array_equal(stored.take(np.array([5, 2])), whole[[5, 2]])
+
+
+def test_rows_in_a_file_let_freed_memory_be_returned(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(rows, "return_freed_memory", lambda: calls.append(1))
+    np.save(tmp_path / "a.npy", np.zeros((4, 3)))
+    Rows((4, 3), np.dtype(float), array=np.zeros((4, 3)))
+    assert not calls
+    npy_rows(tmp_path / "a.npy")
+    assert calls

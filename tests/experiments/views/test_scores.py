@@ -19,7 +19,7 @@ def test_m3g_is_first_and_baselines_and_controls_are_last():
 def test_runs_without_a_score_are_omitted():
     rows = [row("m3g", seed=0, recall=0.5), row("m3g", seed=1, recall=math.nan), row("m3g", seed=2, nmi=0.1)]
     assert scores(rows, "recall") == {"m3g": {"digits": {0: 0.5}}}
-    kept = module.tested([row("m3g"), row("m3g", stage="grid"), row("m3g", diverged="NaN")])
+    kept = module.measured([row("m3g"), row("m3g", stage="grid"), row("m3g", diverged="NaN")])
     assert [(one["labels"]["stage"], one["metrics"]) for one in kept] == [("test", {})]
 
 

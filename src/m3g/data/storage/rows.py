@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -14,6 +17,19 @@ from m3g.data.storage.limits import map_array
 
 IN_MEMORY = 2**27  # bytes of all views together that may be in memory; larger views stay in files
 CHUNK = 2**22  # bytes read at a time
+MMAP_THRESHOLD = -3  # number of this option of mallopt
+RETURNED = 2**20  # bytes of the smallest block that is returned to the system as soon as it is freed
+
+
+@functools.cache
+def return_freed_memory() -> None:
+    """Make glibc return freed blocks of 1 MiB or more to the system; other C libraries are left as they are.
+
+    By default, glibc keeps freed blocks as large as the largest one freed so far, up to 32 MiB. It can then return them
+    only if no small block above them is in use, so that large batches may occupy many times their memory.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, RETURNED)
 
 
 class Rows:
@@ -35,6 +51,7 @@ class Rows:
         self.shape, self.dtype = shape, dtype
         self._array, self._file, self._offset, self._order = array, file, offset, order
         if file is not None:
+            return_freed_memory()
             weakref.finalize(self, file.close)
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ TITLES = {
 OVERLAP = {"sleep": 0.2 / 0.7, "raw": 0.2 / 0.6, "windows": 0.2 / 0.6, "physionet": 0.0}
 Scores = dict[str, dict[tuple[int, int], float]]  # arm, (labels per class, seed)
 OURS = "m3g, n = 16"
-OTHER_UNITS = "m3g, n = 16, untuned, epsilon in units of Algorithm 2"
+OTHER_SCALE = "m3g, n = 16, untuned, epsilon in the scale of Algorithm 2"
 
 
 def collect(results: list[Result], folder: Path) -> str:

@@ -38,7 +38,7 @@ BY_NUMBER = {
 
 def draw(results: list[Result], tables: dict[str, views_scores.Table], folder: Path) -> list[Path]:
     """Draw all plots that the finished runs allow, as PNG and SVG; return the PNGs. `tables` has a table per metric."""
-    tests = views_scores.tested(results)
+    tests = views_scores.measured(results)
     made = []
     ranks = {TASK_TITLES[name]: task for name, task in views_scores.ranks_of(tables).items() if name in TASK_TITLES}
     if ranks:

@@ -42,7 +42,7 @@ def setting(changes: Change) -> str:
     return text + (f", n = {changes[BATCH]}" if BATCH in changes else "")
 
 
-def tested(results: Iterable[Result]) -> list[Result]:
+def measured(results: Iterable[Result]) -> list[Result]:
     """Return the runs evaluated on test rows, in the order of the data sets, without diverged ones."""
     tests = [row for row in results if row["labels"]["stage"] == "test" and "diverged" not in row["metrics"]]
     order = list(SETS)

@@ -23,11 +23,11 @@ from m3g.experiments.views.scores import (
     few_views,
     is_control,
     means,
+    measured,
     missing_curves,
     ranks_of,
     scores,
     setting,
-    tested,
 )
 
 TEST_TO_TRAIN = 0.2 / 0.6
@@ -55,10 +55,10 @@ METRICS = {
 
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the pictures; return the text to print."""
-    all_tests = tested(results)
+    all_tests = measured(results)
     parts = [hours(results), _finished(all_tests)]
     results = [row for row in results if row["labels"]["data"] not in PARTS]
-    tests = tested(results)
+    tests = measured(results)
     tables = {name: scores(tests, name) for name in METRICS}
     parts += ["## Average ranks", *_ranks(tables), "## M3G against each loss", _against(tables)]
     parts += ["## M3G against the best other loss of each data set", _by_set(tables)]

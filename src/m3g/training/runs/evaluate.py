@@ -239,7 +239,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
     if not wide:
-        print(f"for the meaning of each measure, use m3g report RUN or a terminal with at least {WIDE} columns")
+        print(f"m3g report RUN, or a terminal of at least {WIDE} columns, explains the measures")
     for picture in pictures:
         print(f"picture   {picture}")
 
