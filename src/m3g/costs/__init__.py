@@ -1,8 +1,8 @@
 """Costs of k-tuples of points, in forms whose structure solvers exploit.
 
-A `Cost` applied to views is a `Problem`, the input of a solver. A `Coupling` is the output. Notation in docstrings: k
-views with n_l points of d features each, N = Σ n_l points in total, b problems in a batch. A tuple t consists of the
-points x_l[t_l].
+A `Cost` applied to views is a `Problem`, the input of a solver; a solver returns a `Coupling`. Notation in docstrings:
+k views with n_l points of d features each, N = Σ n_l points in total, b problems in a batch. A tuple t consists of the
+points x_l[t_l]. ⊗u is the outer product of k vectors, ⊕f their outer sum, and ∘ the entrywise product.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMED: dict[str, Callable[[], Cost]] = {
 }
 
 
-# A name, a weighted sum of names, a cost, or a function of k broadcastable tensors (..., d).
+# A name or a weighted sum of names, a cost, or a function of k broadcastable tensors (..., d).
 CostLike = str | Cost | Callable[..., Tensor]
 
 

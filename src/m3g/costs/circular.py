@@ -26,14 +26,14 @@ class CircularVariance(Cost):
         c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2
         = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2
 
-    The second form, a sum over pairs of views, holds for unit vectors and is used by solver="factored".
+    The second form, a sum over pairs of views, holds for unit vectors. It allows solver="factored".
 
-    Complexity: O(k² n² d) for the costs of all pairs of points, and for the gradient.
+    Complexity: O(k² n² d) for the inner products of all pairs of points, and for the gradient.
 
     Args:
-        scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², the factor of the paper's
-            Algorithm 2: 16 for k = 2, 9 for k = 3. "definition" gives the same coupling if epsilon is divided
-            by this factor. The paper does not state to which of the two its values of epsilon refer.
+        scale: "definition" is the formula above. "algorithm2" multiplies it by (2k/(k-1))², as in the paper's
+            Algorithm 2: by 16 for k = 2, by 9 for k = 3. With "definition", the same coupling requires an epsilon
+            divided by this factor. The paper does not state to which of the two scales its values of epsilon refer.
 
     Example:
         >>> import torch, m3g
@@ -51,6 +51,7 @@ class CircularVariance(Cost):
         _checks.one_of("scale", self.scale, ("definition", "algorithm2"))
 
     def factor(self, k: int) -> float:
+        """Return the factor of the scale for k views."""
         return 1.0 if self.scale == "definition" else (2 * k / (k - 1)) ** 2
 
     @property
@@ -58,7 +59,7 @@ class CircularVariance(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """Return factor · 2 (k - 1) / k², because factor · |mean|² has this slope in ⟨z, q⟩ (see `Cost.slope`)."""
+        """Return factor · 2 (k - 1) / k², the slope of factor · |mean|² in ⟨z, q⟩ (see `Cost.slope`)."""
         return self.factor(k) * 2 * (k - 1) / k**2
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
@@ -84,7 +85,7 @@ class CircularStd(Cost):
     limits the cost to 13.8. The gradient of clamped tuples is zero. The cost is not a sum over pairs: use
     solver="dense" if n^k numbers fit into memory, and "sampled" otherwise.
 
-    Complexity: O(n^k) for the cost tensor and for the gradient.
+    Complexity: O(n^k + k² n² d) for the cost tensor and for the gradient.
 
     Example:
         >>> import torch, m3g
@@ -96,7 +97,7 @@ class CircularStd(Cost):
     """
 
     def slope(self, k: int) -> float:
-        """Return the slope of the circular variance, which has the same derivative if all views are equal."""
+        """Return the slope of the circular variance, whose derivative is the same at k equal points."""
         return 2 * (k - 1) / k**2
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularStdProblem:
@@ -105,7 +106,7 @@ class CircularStd(Cost):
 
 
 def flatten_batch(views: Views) -> tuple[list[Tensor], tuple[int, ...]]:
-    """Return k tensors (b, n_l, d) in at least float32, and the batch shape."""
+    """Return the views as k tensors (b, n_l, d) of at least float32, and the batch shape."""
     parts = _checks.view_sequence(views)
     batch = tuple(parts[0].shape[:-2])
     dtype = _checks.working_dtype(parts[0].dtype)
@@ -226,7 +227,7 @@ class CircularStdProblem(Problem):
 
     def slab(self, rows: slice) -> Tensor:
         squares = self.log_argument().slab(rows)
-        # `clamp_` has no batching rule for torch.vmap.
+        # Not `clamp_`, which has no batching rule for torch.vmap.
         return torch.threshold_(squares, RESULTANT_FLOOR, RESULTANT_FLOOR).log_().mul_(-self.factor)
 
     def matched(self) -> Tensor:
@@ -236,25 +237,26 @@ class CircularStdProblem(Problem):
         return squared.log().mean(-1) * -self.factor
 
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
-        """Return d⟨P, C⟩ / dx, where d(-log R²) = -dR² / R² with R² = |mean|², and dR² / dx_l = (2/k²) Σ_m x_m."""
+        """Return d⟨P, C⟩ / dx. With R² = |mean|², d(-log R²) = -dR² / R² and dR² / dx_l = (2/k²) Σ_m x_m."""
         return (coupling.weighted_pull(self.tensors[0].detach(), _divisor).mul_(-2 * self.factor / self.k**2),)
 
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
         return {tuple(range(self.k)): self.factor * self._unscaled_change(directions[0])}
 
     def _unscaled_change(self, moves: Tensor) -> Tensor:
+        """Return the derivative of -log R² along `moves` (b, N, d): (b, n_1, …, n_k)."""
         points = self.tensors[0]
         return -2 * mean_products(points, moves, self.sizes) / _divisor(mean_products(points, points, self.sizes))
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
         points, moves = self.tensors[0], directions[0]
         weighted = torch.cat([slab for _, slab in coupling.rows()], 1)
-        weighted = weighted / _divisor(mean_products(points, points, self.sizes))
-        lowered = weighted * self._unscaled_change(moves)
-        pulled = TensorCoupling(weighted).pull(moves) + TensorCoupling(lowered).pull(points)
+        weighted = weighted / _divisor(mean_products(points, points, self.sizes))  # P / R²
+        weighted_change = weighted * self._unscaled_change(moves)
+        pulled = TensorCoupling(weighted).pull(moves) + TensorCoupling(weighted_change).pull(points)
         return (pulled * (-2 * self.factor / self.k**2),)
 
 
 def _divisor(squares: Tensor) -> Tensor:
-    """Replace R² by infinity, in place, where the cost is clamped, so that dividing by it gives a gradient of zero."""
+    """Replace R² by infinity, in place, where the cost is clamped: a division by it then gives a gradient of zero."""
     return torch.threshold_(squares, RESULTANT_FLOOR, torch.inf)

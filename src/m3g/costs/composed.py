@@ -26,7 +26,7 @@ LARGE = 2**16
 class SumCost(Cost):
     r"""Weighted sum of costs, :math:`c = \sum_i w_i c_i` with positive weights, written `0.5 * a + 0.5 * b`.
 
-    A sum of pairwise costs is a pairwise cost, which solver="factored" supports.
+    A sum of pairwise costs is itself a pairwise cost, so solver="factored" supports it.
 
     Args:
         terms: pairs (w_i, c_i).
@@ -94,15 +94,16 @@ class SumCost(Cost):
 
 @dataclass(frozen=True)
 class RestrictedCost(Cost):
-    """Cost of a range of features, written `cost[start:stop]`. Points are restricted to the range and normalised.
+    """Cost of a range of features, written `cost[start:stop]`.
 
-    One part of an embedding can thus represent dependence between pairs of views, and another part dependence among
-    all views. A point that is zero within the range stays a zero vector.
+    Points are restricted to the range and scaled to unit length. A point that is zero within the range stays a zero
+    vector. With a sum of restricted costs, one part of an embedding can represent dependence between pairs of views,
+    and another part dependence among all views.
 
     Args:
         cost: the cost of the restricted points.
-        start, stop: bounds of the range: whole numbers, or fractions of the number of features from 0.0 to 1.0. None
-            means no bound.
+        start, stop: bounds of the range: whole numbers, or floats from 0.0 to 1.0 for fractions of the number of
+            features. None means no bound.
 
     Example:
         >>> import torch, m3g
@@ -171,7 +172,7 @@ class RestrictedCost(Cost):
 
 
 def _restricted(points: Tensor, features: slice) -> Tensor:
-    """Select features of points (..., d) and normalise them; zero vectors stay zero."""
+    """Select features of points (..., d) and scale the results to unit length; zero vectors stay zero."""
     return unit_or_zero(_checks.as_working(points)[..., features])
 
 
@@ -183,7 +184,7 @@ def sum_of(parts: Sequence[Problem]) -> SumProblem:
 
 
 class SumProblem(Problem):
-    """Sum of the costs of several problems with the same views. `tensors` are the tensors of all parts."""
+    """Problem whose cost is the sum of the costs of several parts. `tensors` are the tensors of all parts."""
 
     def __init__(self, parts: Sequence[Problem]):
         self.initial_parts = tuple(parts)
@@ -248,7 +249,7 @@ class SumProblem(Problem):
 
 
 class PairwiseSumProblem(SumProblem, PairwiseProblem):
-    """Sum of pairwise costs."""
+    """Problem whose cost is a sum of pairwise costs."""
 
     def __init__(self, parts: Sequence[Problem]):
         SumProblem.__init__(self, parts)

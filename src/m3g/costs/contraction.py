@@ -1,9 +1,12 @@
 """Pair marginals of a scaled tensor by products with vectors.
 
-For k > 2, all pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over the tensor K. The first pass
-contracts the first view and gives the pairs of all others. The second contracts the last view and gives the pairs of
-the first view with all but the last. The third contracts all views in between and gives the pair of the first and the
-last. Each result is smaller than K by a factor of n or more, and no pass writes n^k numbers.
+For k > 2, all pair marginals of P = K ∘ (u_1 ⊗ … ⊗ u_k) require three passes over the tensor K:
+
+1. Contracting the first view gives the pairs of all other views.
+2. Contracting the last view gives the pairs of the first view with all views but the last.
+3. Contracting all views in between gives the pair of the first and the last view.
+
+Each result is smaller than K by a factor of n or more, and no pass writes n^k numbers.
 """
 
 from __future__ import annotations
@@ -15,17 +18,17 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# Slabs larger than WHOLE_BYTES are processed in parts of up to about PART_BYTES. The temporary results of a part take
-# up to about TEMPORARY_PART of the memory of the slab. Parts small enough for the cache of a core are slower.
+# Slabs larger than WHOLE_BYTES are processed in parts of up to about PART_BYTES. The temporary results of a part have
+# up to about TEMPORARY_PART times the size of the slab. Parts small enough for the cache of a core are slower.
 WHOLE_BYTES, PART_BYTES, TEMPORARY_PART = 2**18, 2**23, 0.75
 # Minimum number of entries of a matrix for which a matrix–vector product is divided among threads.
 PARALLEL = 2**18
 
 
 def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """Return all pair marginals of a tensor (b, n_1, …, n_j) times scalings (b, n_l).
+    """Return all pair marginals of a tensor (b, n_1, …, n_j) multiplied by scalings (b, n_l).
 
-    `views` are the indices of its j views, whose pairs are the keys of the result.
+    `views` are the indices of the j views; their pairs are the keys of the result.
     """
     pairs = scaled_first(first_pairs(tensor, scalings[1:], views), scalings[0])
     if len(views) > 2:
@@ -34,7 +37,7 @@ def pair_marginals(tensor: Tensor, scalings: Sequence[Tensor], views: Sequence[i
 
 
 def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Sequence[Tensor]) -> Pairs:
-    """Return the pair marginals of a tensor given in slabs (b, rows, n_2, …), which together contain all its rows."""
+    """Return `pair_marginals` of a tensor given in slabs (b, rows, n_2, …), which together contain all its rows."""
     k, slab_pairs, tail = len(scalings), [], None
     for rows, slab in slabs:
         lead = scalings[0][:, rows]
@@ -48,9 +51,9 @@ def pair_marginals_of_slabs(slabs: Iterable[tuple[slice, Tensor]], scalings: Seq
 
 
 def first_pairs(tensor: Tensor, others: Sequence[Tensor], views: Sequence[int]) -> Pairs:
-    """Return the pair marginals of the first view with every other view, not yet scaled by the first, as new tensors.
+    """Return the pair marginals of the first view with every other view, as new tensors.
 
-    `others` are the scalings (b, n_l) of the other views.
+    They are scaled by `others`, the scalings (b, n_l) of the other views, but not by that of the first view.
     """
     both, last = (views[0], views[-1]), others[-1].unsqueeze(1)
     if len(views) == 2:
@@ -63,13 +66,13 @@ def first_pairs(tensor: Tensor, others: Sequence[Tensor], views: Sequence[int]) 
 
 
 def scaled_first(pairs: Pairs, scaling: Tensor) -> Pairs:
-    """Scale the first view of every pair in place by u (b, n)."""
+    """Multiply every pair (b, n, n_m) in place by the scaling (b, n) of its first view."""
     column = scaling.unsqueeze(2)
     return {edge: pair.mul_(column) for edge, pair in pairs.items()}
 
 
 def concatenated_rows(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate along axis 1; a single part is returned as is, not copied."""
+    """Concatenate tensors along axis 1; a single tensor is returned without a copy."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), 1)
 
 
@@ -122,7 +125,7 @@ def outer(scalings: Sequence[Tensor]) -> Tensor:
 
 
 def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
-    """Return Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), with two passes over it.
+    """Return Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), by two passes over it.
 
     Args:
         singles: s_l (b, n_l), one per view.
@@ -152,7 +155,7 @@ def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return the number of leading views that minimises their number of tuples plus that of the other views."""
+    """Return how many leading views form a group such that both groups together have the fewest tuples."""
     k = len(sizes)
     if all(n == sizes[0] for n in sizes):  # a product would specialise a symbolic size
         return (k + 1) // 2
@@ -165,9 +168,9 @@ def balanced_split(sizes: Sequence[int]) -> int:
 
 
 def parts_of(slabs: Iterable[tuple[slice, Tensor]], temporaries: float = 1.0) -> Iterator[tuple[slice, Tensor]]:
-    """Split slabs (b, rows, …) into parts with fewer rows.
+    """Split slabs (b, rows, …) into parts with fewer rows, for a caller that allocates temporary results per part.
 
-    The size of a part is chosen for a caller that allocates `temporaries` temporary numbers per entry of the part.
+    `temporaries` is the number of temporary numbers per entry of a part.
     """
     for rows, slab in slabs:
         step = rows.stop - rows.start
@@ -181,5 +184,5 @@ def parts_of(slabs: Iterable[tuple[slice, Tensor]], temporaries: float = 1.0) ->
 
 
 def overwritable(tensor: Tensor) -> bool:
-    """Return whether results may be written to existing memory: not while compiling, nor under torch.func."""
+    """Return whether results may be written to existing memory, which torch.compile and torch.func do not support."""
     return not torch.compiler.is_compiling() and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -22,7 +22,7 @@ def all_edges(k: int) -> list[Edge]:
 
 
 def all_equal(sizes: Sequence[int]) -> bool:
-    """Return whether all views have the same size, by comparisons, which keep sizes symbolic during tracing."""
+    """Return whether all views have the same size. Comparisons keep sizes symbolic during tracing, unlike a set."""
     return all(n == sizes[0] for n in sizes)
 
 
@@ -59,7 +59,7 @@ def block_product(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[
 
 
 class SquaredMeans:
-    """Squared length |mean_m x_m[t_m]|² of the mean of every tuple, from inner products of the points (b, N, d)."""
+    """Squared lengths |mean_m x_m[t_m]|² of the means of all tuples, from inner products of the points (b, N, d)."""
 
     def __init__(self, points: Tensor, sizes: Sequence[int]):
         k, sizes = len(sizes), list(sizes)
@@ -115,12 +115,12 @@ class Coupling(ABC):
 
     @abstractmethod
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
-        """Yield slabs of the full tensor along view 0, each with its rows."""
+        """Yield the full tensor in slabs (b, rows, n_2, …, n_k) along view 0, each preceded by its rows."""
 
     def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None, bool]:
         """Return slabs of a kernel K, scalings u_l (b, n_l) with P = K ∘ (u_1 ⊗ … ⊗ u_k), and whether K is disposable.
 
-        If the scalings are None, they are 1. The caller may overwrite a disposable K.
+        None for the scalings means 1. The caller may overwrite a disposable K.
         """
         return self.rows(), None, False
 
@@ -152,8 +152,8 @@ class Coupling(ABC):
     def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
         """Return Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with t_l = i, for every point i.
 
-        Here l is the view of i, and w is `divisor`, which may work in place. The result (b, N, d) equals `pull` for
-        w = 1. The default reads the full tensor, slab by slab.
+        Here l is the view of i, and w is `divisor`, which may overwrite its argument. For w = 1, the result (b, N, d)
+        is that of `pull`. This implementation reads the full tensor, slab by slab.
         """
         k, squares = len(self.sizes), self.squared_means(points)
         slabs, scalings, disposable = self.unscaled_rows()
@@ -228,7 +228,7 @@ def sum_onto(tensor: Tensor, views: Sequence[int]) -> Tensor:
 
 
 def pair_sums(joint: Tensor, views: list[int]) -> dict[Edge, Tensor]:
-    """Return all pair marginals of a joint marginal (b, n_1, …, n_j), with three passes over it."""
+    """Return all pair marginals of a joint marginal (b, n_1, …, n_j), by three passes over it."""
     if len(views) == 2:
         return {(views[0], views[1]): joint}
     pairs = pair_sums(joint.sum(-1), views[:-1])

@@ -87,7 +87,7 @@ class FunctionProblem(Problem):
         return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
 
     def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
-        """Return the costs of tuples of points. If the function fails, the error states the expected shape."""
+        """Return the costs of tuples of points, which must have the shape `expected`; otherwise raise."""
         shapes = ", ".join(str(tuple(part.shape)) for part in points)
         required = (
             f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis "
@@ -105,7 +105,7 @@ class FunctionProblem(Problem):
 
     def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:
         """Split a range of rows of view 0 into chunks."""
-        # A function may build n^(k-1) d features per row before it reduces them. They take at most 64 MiB per chunk.
+        # A function may compute n^(k-1) d numbers per row before it reduces them. A chunk has at most 64 MiB of them.
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
         stop = self.sizes[0] if stop is None else stop
@@ -142,8 +142,8 @@ class FunctionProblem(Problem):
         parts = []
         for rows in self._slabs():
             cost = self._slab(self.tensors, rows)
-            # The map w -> Jᵀ w is linear, and its vector-Jacobian product with v is J v. Unlike torch.func.jvp, this
-            # requires no forward-mode derivative of the user's function.
+            # The map w -> Jᵀ w is linear, so its vector-Jacobian product with v is J v. Unlike torch.func.jvp, this
+            # does not require a forward-mode derivative of the user's function.
             push = torch.func.vjp(lambda w, rows=rows: self._pull(rows, w, self.tensors), torch.zeros_like(cost))[1]
             parts.append(push(tuple(directions))[0])
         return {tuple(range(self.k)): torch.cat(parts, 1)}

@@ -1,4 +1,4 @@
-"""Named ground costs of pairs of points: (..., n, d), (..., m, d) -> (..., n, m)."""
+"""Named ground costs, which are costs of pairs of points: (..., n, d), (..., m, d) -> (..., n, m)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def coulomb(x: Tensor, y: Tensor) -> Tensor:
     """Return the Coulomb potential 1 / |x_i - y_j|, with distances clamped to at least 1e-3."""
     dtype = _common_type(x, y)
     x, y = _wide(x, y)
-    squares, sizes = _squared_distances(x, y)
+    squares, scales = _squared_distances(x, y)
     with torch.no_grad():
-        exact = _exact_where_close(x.detach(), y.detach(), squares.detach(), sizes.detach())
+        exact = _exact_where_close(x.detach(), y.detach(), squares.detach(), scales.detach())
     # The value is computed from differences, the derivative from the matrix product.
     squares = squares + (exact - squares).detach()
     return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(dtype)
@@ -62,22 +62,22 @@ def _wide(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return |x - y|² by one matrix product, and |x|² + |y|², to which its rounding error is proportional.
 
-    The mean of y is subtracted from x and y first. This does not change distances, and makes the rounding error depend
-    on the spread of the points instead of their distance from the origin.
+    The mean of y is first subtracted from x and y. Distances do not change, but the rounding error then depends on the
+    spread of the points instead of their distance from the origin.
     """
     centre = y.detach().mean(-2, keepdim=True)
     x, y = x - centre, y - centre
-    squares = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2)
-    return squares - 2 * x @ y.transpose(-1, -2), squares
+    scales = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2)
+    return scales - 2 * x @ y.transpose(-1, -2), scales
 
 
-def _exact_where_close(x: Tensor, y: Tensor, squares: Tensor, sizes: Tensor) -> Tensor:
-    """Return the squared distances, recomputed from differences for close pairs."""
-    # On an accelerator, during tracing or under vmap the host must not read which pairs are close.
+def _exact_where_close(x: Tensor, y: Tensor, squares: Tensor, scales: Tensor) -> Tensor:
+    """Return the squared distances, recomputed from differences for close pairs; `scales` are |x|² + |y|²."""
+    # On an accelerator, during tracing or under vmap, the host must not read which pairs are close.
     unreadable = x.device.type != "cpu" or torch.compiler.is_compiling()
     if unreadable or torch._C._functorch.is_functorch_wrapped_tensor(squares) or x.shape[:-2] != y.shape[:-2]:
         return _exact(x, y)
-    close = squares <= CLOSE_RATIO * sizes
+    close = squares <= CLOSE_RATIO * scales
     num_close = int(close.sum())
     if num_close == 0:
         return squares

@@ -11,9 +11,9 @@ from m3g.costs.contraction import balanced_split, overwritable, parts_of
 
 
 def two_groups(points: Tensor, sizes: Sequence[int], rows: slice | None = None) -> tuple[list[Tensor], list[Tensor]]:
-    """Split points (b, N, d) into a group A of leading views and a group B of the other views.
+    """Split points (b, N, d) into the views (b, n_l, d) of a leading group A and those of the other group B.
 
-    The number of tuples of A plus that of B is minimal. View 0 may be restricted to some rows.
+    The number of tuples of A plus that of B is minimal. `rows` restricts view 0 to some rows.
     """
     parts = list(torch.split_with_sizes(points, list(sizes), 1))
     if rows is not None:
@@ -32,8 +32,8 @@ def pull_from_rows(
 ) -> Tensor:
     """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with t_l = i, for every point i of every view l: (b, N, d).
 
-    With `moves`, return its derivative along `moves` at fixed P. P is given in slabs of view 0. Without `moves`,
-    disposable slabs are overwritten, which saves memory.
+    With `moves` (b, N, d), return its derivative along `moves` at fixed P. P is given in slabs of view 0. Without
+    `moves`, disposable slabs are overwritten, which saves memory.
     """
     _, second = two_groups(points, sizes)
     features_b = features(second)

@@ -21,7 +21,7 @@ AnyPairwise = TypeVar("AnyPairwise", bound="PairwiseProblem")
 class LogKernels:
     """Logarithms of the pair kernels: -C / eps = Σ_(l,m) exponent_lm[i_l, i_m] - Σ_l shift_l[i_l] / eps.
 
-    Terms of one view do not change the optimal coupling. They are moved to `shift`, which keeps the exponents small.
+    Terms of one view do not change the optimal coupling. They are moved to `shift`, so that the exponents are small.
 
     Attributes:
         groups: exponents in the order of the edges, either as one tensor (edges · b, n, n) with the batch of the first
@@ -76,7 +76,7 @@ class PairwiseProblem(Problem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Return the exponents with their row and column means subtracted."""
+        """Return the exponents -D_lm / eps with their row and column means moved to the shift."""
         costs = [self.tensors[0].transpose(0, 1).flatten(0, 1)] if self.stacked else list(self.tensors)
         groups, all_rows, all_columns = [], [], []
         for cost in costs:
@@ -120,7 +120,7 @@ class PairwiseProblem(Problem):
         return additive(singles, pairs)
 
     def matched(self) -> Tensor:
-        # torch.compile lowers .diagonal() with a warning.
+        # Not `.diagonal()`, which torch.compile lowers with a warning.
         true = torch.arange(self.sizes[0], device=self.device)
         if self.stacked:
             return self.tensors[0][..., true, true].mean(-1).sum(-1)

@@ -47,10 +47,10 @@ class Problem(ABC):
     edges: Sequence[Edge] = ()
     """The pairs of views (l, m) with a cost, if the cost is a sum over pairs; otherwise empty."""
     kernel_form: str | None = None
-    """Structure by which the sampled solver computes the cost of single tuples: "resultant", "log-resultant",
+    """Structure that the sampled solver uses to compute the cost of single tuples: "resultant", "log-resultant",
     "product", "pairs" or "sum" (see `m3g.solvers.sampled.log_kernel`); None if the problem cannot be sampled."""
     factor: float = 1.0
-    """Factor by which the cost computed from `tensors` is multiplied."""
+    """Factor that multiplies the cost computed from `tensors`."""
     new_slabs: bool = False
     """Whether `slab` returns a new tensor at every call, so that the caller may overwrite it."""
     reads_coupling_once: bool = False
@@ -75,7 +75,7 @@ class Problem(ABC):
         return out
 
     def detached(self: AnyProblem) -> AnyProblem:
-        """Return the problem without backward- or forward-mode gradients."""
+        """Return the problem with tensors that have no backward- or forward-mode derivatives."""
         return self.with_tensors([tensor.detach() for tensor in self.tensors])
 
     def scaled(self: AnyProblem, weight: float) -> AnyProblem:
@@ -86,7 +86,7 @@ class Problem(ABC):
 
     @abstractmethod
     def select(self: AnyProblem, rows: Sequence[Tensor]) -> AnyProblem:
-        """Return the problem restricted to the points `rows[l]` of each view l. The result is differentiable."""
+        """Return the problem restricted to the points `rows[l]` of each view l, differentiable in `tensors`."""
 
     @property
     def k(self) -> int:
@@ -113,7 +113,7 @@ class Problem(ABC):
         """Return the costs of the tuples whose first point is in `rows`: (b, rows, n_2, …, n_k), detached."""
 
     def log_argument(self) -> Slabs | None:
-        """Return x if the cost is C = -factor · log max(x, x0), with x0 = `least_argument`; otherwise None."""
+        """Return x if the cost is C = -factor · log max(x, x0) with x0 = `least_argument`; otherwise None."""
         return None
 
     def dense(self) -> Tensor:
@@ -122,7 +122,7 @@ class Problem(ABC):
 
     @abstractmethod
     def matched(self) -> Tensor:
-        """Return the cost ⟨J, C⟩ of the true matching, differentiable: (b,). All views must have the same size."""
+        """Return the cost ⟨J, C⟩ of the true matching (b,), differentiable. All views must have the same size."""
 
     @abstractmethod
     def gradient(self, coupling: Coupling) -> tuple[Tensor, ...]:
@@ -130,16 +130,16 @@ class Problem(ABC):
 
     @abstractmethod
     def change(self, directions: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
-        """Return the derivative of C along `directions` of `tensors`, as a sum of terms {views: (b, n, …)}.
+        """Return the derivative of C along `directions`, which have the shapes of `tensors`.
 
-        Each term depends on some views only and is broadcast to the others. Terms of one view may be omitted, because
-        they do not change the optimal coupling.
+        It is a sum of terms {views: (b, n, …)}, each of which depends on these views only. Terms of one view may be
+        omitted, because they do not change the optimal coupling.
         """
 
     def gradient_change(self, coupling: Coupling, directions: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the derivative of `gradient` along `directions` at fixed P.
+        """Return the derivative of `gradient` along `directions` at fixed P; 0 for costs that are linear in `tensors`.
 
-        The default, 0, is for costs that are linear in `tensors`.
+        Costs that are not linear override this method.
         """
         return tuple(torch.zeros_like(tensor) for tensor in self.tensors)
 
@@ -147,8 +147,8 @@ class Problem(ABC):
 class Cost(ABC):
     """Cost of a k-tuple of points. Calling it with views returns a `Problem`.
 
-    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, and `a[:16]` is the cost of the first 16 features, scaled to
-    unit length.
+    Costs compose: `0.5 * a + 0.5 * b` is a weighted sum, and `a[:16]` is the cost of the first 16 features of each
+    point, scaled to unit length.
     """
 
     @abstractmethod
@@ -170,8 +170,8 @@ class Cost(ABC):
     def uses_imputed_points(self) -> bool:
         """Whether the cost treats points that a loss has imputed like all others.
 
-        Losses replace a missing point by the mean of the present views of its object. If this property is False, they
-        also pass the mask, so that the cost can use a neutral value instead.
+        `M3GLoss` replaces a missing point by the mean of the present views of its object. If this property is False, it
+        also passes the mask, so that the cost can use a neutral value instead.
         """
         return self.linear
 
@@ -184,8 +184,8 @@ class Cost(ABC):
         r"""Return :math:`\varepsilon / \tau`, epsilon per unit of the temperature :math:`\tau`; None if undefined.
 
         As a function of one point z of a tuple of unit vectors, -c = slope · ⟨z, q⟩ + constant, where q is the query of
-        the other k - 1 points (`query`). For a cost that is not linear, this holds to first order at equal points. So
-        :math:`\tau` = epsilon / slope is the temperature of InfoNCE for every k.
+        the other k - 1 points (`query`). For a cost that is not linear, this holds to first order at equal points.
+        Hence epsilon / slope is a temperature :math:`\tau` in the units of InfoNCE for every k.
         """
         return None
 
@@ -193,8 +193,8 @@ class Cost(ABC):
         """Return the query of each object for a search in view `view`: (..., n, e), computed from its other views.
 
         For a cost that is linear in each view, -c = slope · ⟨candidate, query⟩ plus a term of the other views, so the
-        inner product of candidate and query is the score of the candidate. Queries and `candidates` have e features: d,
-        or the sum over the terms of a `SumCost`.
+        inner product of candidate and query is the score of the candidate. Queries and `candidates` have e features:
+        e = d, except that a `SumCost` concatenates the features of its terms, and a restricted cost has fewer.
 
         Args:
             views: (..., k, n, d); the entries of `view` itself are not read.

@@ -27,8 +27,8 @@ class MultilinearProduct(Cost):
     detects dependence among all views even if they are pairwise independent.
 
     With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the
-    cost of its tuple is that of the other views. The matching gap passes no mask to this cost. It imputes missing
-    points with the mean of the present views.
+    cost of its tuple is that of the other views. `M3GLoss` passes no mask to this cost: it replaces missing points by
+    the mean of the present views.
 
     Complexity: one matrix product of :math:`n^k d` multiply-adds for the cost tensor and two for the gradient. Memory
     is the tensor plus about :math:`n^{\lceil k/2 \rceil} d` numbers.

@@ -1,7 +1,8 @@
 """Losses of k views with one interface, `loss(views, *, mask=None)`.
 
-`build("infonce-pwe", temperature=0.1)` builds a loss by name, and `available()` lists the names. Most losses have a
-function (`mmcr`), whose docstring gives the formula, and a module (`MMCR`) with the same options.
+`build("infonce-pwe", temperature=0.1)` builds a loss by name, and `available()` lists the names. Most losses have two
+forms: a function, such as `mmcr`, whose docstring gives the formula, and a module, such as `MMCR`, with the same
+options.
 """
 
 from m3g.losses.aggregate import AverageOfRest, Pairwise, average_of_rest, pairwise

@@ -30,7 +30,7 @@ def pairwise(
 
     .. math:: \frac{2}{k(k-1)} \sum_{l<m} \mathcal L_{\rm pair}(X_l, X_m)
 
-    With a teacher the second argument comes from the teacher and the sum is over ordered pairs:
+    With a teacher, the second argument is a view :math:`T_m` of the teacher, and the mean is over ordered pairs:
     :math:`\frac{1}{k(k-1)} \sum_{l \neq m} \mathcal L_{\rm pair}(X_l, T_m)`.
 
     Args:
@@ -39,22 +39,26 @@ def pairwise(
             is True, it must also accept p pairs as two tensors (p, n, d) and return their mean.
         mask: bool (k, n), False for missing points. A pair of views uses the objects that have both and is weighted
             by their number.
-        teacher: views of the same shape; receives no gradient.
-        first: number of leading views used as first argument (e.g. the 2 full-size crops), each with all other views as
-            second argument; None for all views.
+        teacher: the teacher's views, of the same shape; they receive no gradient.
+        first: number of leading views used as first argument (for example the 2 full-size crops), each with all other
+            views as second argument; None for all views.
         symmetric: use both orders of each pair, for a pair loss that is not symmetric. By default, a pair is used in
             the order l < m; with a teacher, in both orders; with `first`, in the orders in which the first argument is
             one of the leading views.
         min_points: skip pairs of views with fewer objects in common; use 2 for a contrastive loss.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: k(k - 1)/2 evaluations of the pair loss; O(k² n² d) for InfoNCE.
 
-    >>> from m3g.losses import byol
-    >>> x, y = torch.eye(2)
-    >>> views = torch.stack([x, x, y]).unsqueeze(1)  # three views of one object; one pair of three agrees
-    >>> round(pairwise(views, byol).item(), 4)  # (0 + 2 + 2) / 3
-    1.3333
+    Example:
+        >>> from m3g.losses import byol
+        >>> x, y = torch.eye(2)
+        >>> views = torch.stack([x, x, y]).unsqueeze(1)  # three views of one object; one pair of three agrees
+        >>> round(pairwise(views, byol).item(), 4)  # (0 + 2 + 2) / 3
+        1.3333
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
@@ -73,8 +77,8 @@ def pairwise(
             left, right = (list(side) for side in zip(*pairs))
             return pair_loss(points[left], targets[right])
         return mean_over(pair_loss, ((points[l], targets[m], None) for l, m in pairs), min_points)
-    sides = ((points[l], targets[m], present[l] & present[m]) for l, m in pairs)
-    return mean_over(pair_loss, sides, min_points)
+    triples = ((points[l], targets[m], present[l] & present[m]) for l, m in pairs)
+    return mean_over(pair_loss, triples, min_points)
 
 
 @outside_autocast
@@ -93,23 +97,27 @@ def average_of_rest(
 
     .. math:: \frac1k \sum_l \mathcal L_{\rm pair}\Big(X_l, \frac1{k-1} \sum_{m \neq l} X_m\Big)
 
-    With a teacher the average is over the other views of the teacher.
+    With a teacher, the average is over the other views of the teacher.
 
     Args:
-        views, pair_loss, mask, teacher, min_points, normalize: as for `pairwise`. With a mask the average is over
+        views, pair_loss, mask, teacher, min_points, normalize: as in `pairwise`. With a mask, the average is over
             the other views that are present; objects with a single view are skipped.
         renormalize: scale the average to unit length, because pair losses expect unit vectors. False computes exactly
             the formula above. The average is then shorter where the other views disagree, which has the effect of a
-            higher temperature. For BYOL, `ave` then equals `pwe`.
+            higher temperature. For BYOL, `average_of_rest` then equals `pairwise`.
         symmetric: also use the average as first argument and the view as second.
+
+    Returns:
+        A scalar.
 
     Complexity: k evaluations of the pair loss; O(k n² d) for InfoNCE.
 
-    >>> from m3g.losses import byol
-    >>> views = torch.randn(3, 8, 4)
-    >>> loss = average_of_rest(views, byol, renormalize=False)
-    >>> bool(torch.isclose(loss, pairwise(views, byol)))
-    True
+    Example:
+        >>> from m3g.losses import byol
+        >>> views = torch.randn(3, 8, 4)
+        >>> loss = average_of_rest(views, byol, renormalize=False)
+        >>> bool(torch.isclose(loss, pairwise(views, byol)))
+        True
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
@@ -127,10 +135,10 @@ def average_of_rest(
     if present is None and getattr(pair_loss, "takes_batches", False):
         both_ways = [(points, rest), (rest, points)] if symmetric else [(points, rest)]
         return pair_loss(*(torch.cat(side) for side in zip(*both_ways)))
-    sides = list(zip(points, rest, has_rest))
+    triples = list(zip(points, rest, has_rest))
     if symmetric:
-        sides += [(average, view, usable) for view, average, usable in sides]
-    return mean_over(pair_loss, sides, min_points)
+        triples += [(average, view, present) for view, average, present in triples]
+    return mean_over(pair_loss, triples, min_points)
 
 
 def _validated_sides(
@@ -146,14 +154,14 @@ def _validated_sides(
     return points, targets.detach().to(points.dtype), present
 
 
-def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor | None]], min_points: int) -> Tensor:
+def mean_over(pair_loss: PairLoss, triples: Iterable[tuple[Tensor, Tensor, Tensor | None]], min_points: int) -> Tensor:
     """Return the mean of the pair loss over triples (a, b, present), weighted by their numbers of objects.
 
     `present` (bool, n) selects the objects of a and b (n, d) that are used; None selects all. Triples with fewer than
     `min_points` selected objects are skipped.
     """
     total, weight = None, 0
-    for a, b, present in sides:
+    for a, b, present in triples:
         if present is not None:
             a, b = a[present], b[present]
         if len(a) < min_points:
@@ -170,7 +178,9 @@ def mean_over(pair_loss: PairLoss, sides: Iterable[tuple[Tensor, Tensor, Tensor 
 
 
 class Pairwise(FunctionLoss):
-    """Module form of `pairwise`, with the same options. The parameters of a pair loss that is a module are registered.
+    """Module form of `pairwise`, with the same options.
+
+    If the pair loss is a module, its parameters are registered.
 
     Args:
         pair_loss, first, symmetric, min_points: as in `pairwise`.

@@ -20,19 +20,23 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
         C = \tfrac1n \tilde A^\top \tilde B
 
     where c and c' are features, and :math:`\tilde A` and :math:`\tilde B` are `a` and `b` with every feature centred
-    and divided by :math:`\sqrt{\sigma^2 + 10^{-5}}` (:math:`\sigma^2` is its biased variance).
+    and divided by :math:`\sqrt{\sigma^2 + 10^{-5}}`. Here :math:`\sigma^2` is the biased variance of the feature.
 
     Args:
         a, b: (n, d); row i of both describes object i.
         redundancy: λ, weight of the second term.
 
+    Returns:
+        A scalar.
+
     Complexity: O(n d²), memory O(d²).
 
-    >>> import torch
-    >>> _ = torch.manual_seed(0)
-    >>> a = torch.linalg.qr(torch.randn(64, 4))[0]
-    >>> bool(barlow_twins(a, a) < barlow_twins(a, a.flip(0)))
-    True
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> a = torch.linalg.qr(torch.randn(64, 4))[0]
+        >>> bool(barlow_twins(a, a) < barlow_twins(a, a.flip(0)))
+        True
 
     Reference: Zbontar, Jing, Misra, LeCun, Deny, *Barlow Twins*, ICML 2021 :cite:`zbontar2021`.
     """

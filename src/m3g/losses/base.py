@@ -23,9 +23,9 @@ class ViewLoss(nn.Module):
 
     Args:
         normalize: scale every vector to unit length first.
-        gather: compute the loss on the points of all processes, so that n is multiplied by their number. Loss and
-            gradients under `DistributedDataParallel` then equal those of one process with the full batch. Has no effect
-            in a single process.
+        gather: compute the loss on the points of all processes, so that n is multiplied by their number. Under
+            `DistributedDataParallel`, the loss and its gradients then equal those of one process with the full batch.
+            Has no effect in a single process.
 
     A subclass implements `compute`, which receives a tensor (..., k, n, d) of at least float32, outside autocast.
     Normalisation and validation of entries are left to `compute`. Class attributes declare what the loss supports.
@@ -33,8 +33,8 @@ class ViewLoss(nn.Module):
     Attributes:
         takes_teacher: whether the loss has a student–teacher form, `loss(views, teacher=...)`.
         needs_teacher: whether only that form is useful, because without a teacher the loss is minimised by collapse.
-        takes_batches: whether the loss of a batch of problems (..., k, n, d) is one value per problem.
-        gather_dtype: dtype in which views are sent to other processes; None for that of the views.
+        takes_batches: whether the loss accepts a batch of problems (..., k, n, d) and returns one value per problem.
+        gather_dtype: dtype in which views are sent to other processes; None for the dtype of the views.
     """
 
     takes_teacher: ClassVar[bool] = False
@@ -45,7 +45,7 @@ class ViewLoss(nn.Module):
 
     @property
     def reads_values(self) -> bool:
-        """Whether the host reads tensor values, which synchronises with the accelerator and breaks compiled graphs."""
+        """Whether the host reads tensor values, which synchronises with the accelerator and breaks a compiled graph."""
         return True
 
     @property
@@ -98,7 +98,9 @@ class ViewLoss(nn.Module):
 
 
 class FunctionLoss(ViewLoss):
-    """Module form of a loss function, the class attribute `function(views, *, mask, normalize, **options)`.
+    """Module form of a loss function.
+
+    A subclass sets the class attribute `function(views, *, mask, normalize, **options)`.
 
     Args:
         normalize, gather: as in `ViewLoss`.
@@ -127,7 +129,7 @@ class FunctionLoss(ViewLoss):
 
 
 def outside_autocast(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function of tensors outside autocast, so that upcast tensors stay upcast."""
+    """Decorate a function to run outside autocast, which would convert its float32 operands to lower precision."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -148,6 +150,7 @@ def _device(*values: object) -> torch.device:
 
 
 def require_points(views: Tensor, min_points: int = 2) -> None:
+    """Raise a `ValueError` if the views (..., n, d) have fewer than `min_points` points."""
     if views.shape[-2] < min_points:
         raise ValueError(
             f"views must have at least {min_points} points per view for this loss, got shape {shape_of(views)}."

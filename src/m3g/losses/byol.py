@@ -21,11 +21,15 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
     Args:
         a, b: (n, d), unit vectors; row i of both describes object i.
 
+    Returns:
+        A scalar.
+
     Complexity: O(n d).
 
-    >>> import torch
-    >>> float(byol(torch.eye(3), torch.eye(3))), float(byol(torch.eye(3), -torch.eye(3)))
-    (0.0, 4.0)
+    Example:
+        >>> import torch
+        >>> float(byol(torch.eye(3), torch.eye(3))), float(byol(torch.eye(3), -torch.eye(3)))
+        (0.0, 4.0)
 
     Reference: Grill et al., *Bootstrap Your Own Latent*, NeurIPS 2020 :cite:`grill2020`.
     """
@@ -34,7 +38,12 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
 
 
 class BYOLPairwise(Pairwise):
-    """BYOL over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher."""
+    """BYOL over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher.
+
+    Args:
+        first: as in `pairwise`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     needs_teacher = True
 
@@ -43,7 +52,12 @@ class BYOLPairwise(Pairwise):
 
 
 class BYOLAverage(AverageOfRest):
-    """BYOL of each view against the average of the others (`ave`): `average_of_rest` of `byol`. Requires a teacher."""
+    """BYOL of each view against the average of the others (`ave`): `average_of_rest` of `byol`. Requires a teacher.
+
+    Args:
+        renormalize: as in `average_of_rest`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     needs_teacher = True
 

@@ -17,22 +17,22 @@ def require_objects(selected: Tensor, *, has: str) -> None:
 
 
 def present_points(views: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mask (k, n); all True if `mask` is None."""
+    """Return which points are present, bool (k, n): the mask, or True for all points if `mask` is None."""
     return torch.ones(views.shape[:2], dtype=torch.bool, device=views.device) if mask is None else mask
 
 
 def mean_where(values: Tensor, where: Tensor) -> Tensor:
-    """Return the mean of the selected values; the others may be NaN and receive no gradient."""
+    """Return the mean of the values selected by `where`; the others may be NaN and receive no gradient."""
     return torch.where(where, values, 0.0).sum() / where.sum()
 
 
 def logsumexp_where(values: Tensor, where: Tensor, dim: int | tuple[int, ...]) -> Tensor:
-    """Return the log-sum-exp of the selected values; very small but finite if none is selected."""
+    """Return the log-sum-exp of the values selected by `where`; if none is selected, a large negative finite number."""
     return torch.where(where, values, torch.finfo(values.dtype).min / 2).logsumexp(dim)
 
 
 def similarities(views: Tensor, temperature: Tensor | float) -> Tensor:
-    """Return s[l, i, m, j] = ⟨x_l[i], x_m[j]⟩ / t for all pairs of the k n points x_l[i], with temperature t."""
+    """Return s[l, i, m, j] = ⟨x_l[i], x_m[j]⟩ / t for all pairs of points, with temperature t: (k, n, k, n)."""
     k, n, d = views.shape
     points = views.reshape(k * n, d)
     return (points @ points.T / temperature).reshape(k, n, k, n)

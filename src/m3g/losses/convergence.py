@@ -12,7 +12,7 @@ from m3g.solvers.solution import Solution
 
 
 class ConvergenceWarning(UserWarning):
-    """The solver stopped before it reached its tolerance."""
+    """The solver stopped before the marginals were within its tolerance."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class SolveReport:
 
     @classmethod
     def from_solution(cls, solution: Solution) -> SolveReport:
+        """Return the summary of a solution."""
         return cls(
             solution.num_steps,
             solution.epsilon,
@@ -48,7 +49,7 @@ class SolveReport:
 
 
 def raise_or_warn(solution: Solution) -> None:
-    """Raise if the solve failed, warn if it stopped early; an untrusted solve has already warned."""
+    """Raise if the solve failed, and warn if it stopped early; an untrusted solve has already warned."""
     if solution.result is Result.UNTRUSTED:
         return
     if solution.result is Result.OUT_OF_RANGE:

@@ -1,4 +1,4 @@
-"""Weight of the entropy in the regularised cost: epsilon, or a temperature, whose unit is the same for every k."""
+"""Weight of the entropy in the regularised cost, given as epsilon or as a temperature."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from m3g.costs import Cost
 
 # Chosen by `python -m benchmarks.temperature`; see docs/choose_epsilon.md.
 DEFAULT_TEMPERATURE = 0.1
-# For costs without a temperature: user functions, and grounds that are not linear on the sphere.
+# For costs without a slope, for which no temperature is defined: functions, and ground costs that are not linear.
 DEFAULT_EPSILON = 0.05
 
 
@@ -16,9 +16,9 @@ class Entropy:
 
     Args:
         epsilon, final_epsilon: first and last value, in units of the cost. Without a last value, epsilon is constant.
-        temperature, final_temperature: the same values divided by `Cost.slope(k)`. Set either epsilon or temperature;
-            the default is a temperature of 0.1, or an epsilon of 0.05 if the cost has no slope or only `final_epsilon`
-            is given.
+        temperature, final_temperature: first and last value of epsilon divided by `Cost.slope(k)`, in a unit that is
+            the same for every k. Set either epsilon or temperature. The default is a temperature of 0.1, or an epsilon
+            of 0.05 if the cost has no slope or only `final_epsilon` is given.
 
     Example:
         >>> from m3g.costs import CircularVariance
@@ -56,9 +56,11 @@ class Entropy:
 
     @property
     def scheduled(self) -> bool:
+        """Whether the value changes during training."""
         return self.final is not None
 
     def set_progress(self, progress: float) -> None:
+        """Set the value at a progress from 0 (first value) to 1 (last value)."""
         if self.final is not None:
             self.value = self.first * (self.final / self.first) ** min(max(progress, 0.0), 1.0)
 

@@ -1,10 +1,10 @@
 """Gathering of views over processes.
 
-With `gather=True` each of p processes receives the points of all processes: n becomes p n, with rows in rank order. All
-processes then compute the same loss L of the full batch. In the backward pass, each process computes the part of the
-gradient dL/dθ that its own rows contribute. `DistributedDataParallel` averages these parts over processes, which gives
-(1/p) dL/dθ. The backward pass of the gather therefore multiplies by p. Loss and gradient equal those of one process
-with the full batch, and the backward pass requires no communication.
+With `gather=True`, each of p processes receives the points of all processes: n becomes p n, with rows in rank order.
+All processes then compute the same loss L of the full batch. In the backward pass, each process computes the part of
+the gradient dL/dθ that its own rows contribute. `DistributedDataParallel` averages these parts over processes, which
+gives (1/p) dL/dθ. The backward pass of the gather therefore multiplies by p. Loss and gradient equal those of one
+process with the full batch, and the backward pass of the gather requires no communication.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class _GatherRows(torch.autograd.Function):
 
 
 def distributed() -> bool:
+    """Return whether torch.distributed is initialised with more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
@@ -42,8 +43,11 @@ def gather_views(
 
     Views and teacher are sent in `dtype`, if given, and returned in their original dtype. If only some processes have a
     mask, the others use a mask of ones. Shapes and dtypes must agree, and a teacher must be given on all processes or
-    on none; otherwise every process raises the same `ValueError`, so that no rank deadlocks. In a single process the
-    arguments are returned unchanged.
+    on none; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
+
+    Returns:
+        Views, mask and teacher with p n points for p processes, in rank order. In a single process, the arguments are
+        returned unchanged.
     """
     if not distributed():
         return views, mask, teacher
@@ -62,7 +66,7 @@ def _gathered(views: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 def _any_masked(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> bool:
     """Return whether any process has a mask; raise on all processes if their inputs are incompatible."""
-    # all_gather requires a common length.
+    # Padded to 8 sizes, because all_gather requires tensors of one length.
     padded_shape = [*views.shape, *[0] * (8 - views.ndim)]
     local = torch.tensor(
         [mask is not None, teacher is not None, views.dtype == torch.float64, *padded_shape], device=views.device

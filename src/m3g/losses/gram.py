@@ -33,23 +33,28 @@ def gram(
     with the diagonal as labels.
 
     Args:
-        views: (k, n, d) or k tensors (n, d), k <= d (more vectors than dimensions span no volume).
+        views: (k, n, d) or k tensors (n, d), with k <= d, because more than d vectors span no volume.
         temperature: t in the formula.
         anchor: index of the anchor view.
         label_smoothing: label smoothing of both cross-entropies.
-        floor: lower bound of the determinants, because the gradient of the square root is unbounded at aligned tuples
-            and float32 does not resolve smaller determinants. Clamped determinants have no gradient.
+        floor: lower bound of the determinants. The gradient of the square root is unbounded at aligned tuples, whose
+            determinant is 0, and float32 does not resolve determinants below the default. Clamped determinants have
+            no gradient.
         mask: bool (k, n). The volume is that of the vectors that are present. An object is an anchor if its anchor view
             is present, and a candidate if at least one other view is present.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(n² k³ + k n² d), memory O(n² k²).
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(gram(views) < gram(wrong))
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(gram(views) < gram(wrong))
+        True
 
     Reference: Cicchetti, Grassucci, Sigillo, Comminiello, *Gramian Multimodal Representation Learning and
     Alignment*, ICLR 2025 :cite:`cicchetti2025gram`.
@@ -66,6 +71,7 @@ def gram(
     views, mask = views[order], None if mask is None else mask[order]
     a, others = views[0], views[1:]
 
+    # Gram(a_i, others_j), (n, n, k, k), in blocks: |a_i|² in the corner, ⟨a_i, others_j⟩, and Gram(others_j).
     cross = torch.einsum("id,mjd->ijm", a, others)
     inner = torch.einsum("ljd,mjd->jlm", others, others)
     if mask is not None:

@@ -19,18 +19,22 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
     .. math::
         -\frac1n \sum_i \log \frac{e^{\langle a_i, b_i \rangle / t}}{\sum_j e^{\langle a_i, b_j \rangle / t}}
 
-    The loss is not symmetric in `a` and `b`. Like every pair loss, it does not normalise its inputs; `pairwise` and
-    `average_of_rest`, which extend it to k views, do.
+    The loss is not symmetric in `a` and `b`. Like every pair loss, it does not normalise its inputs. `pairwise` and
+    `average_of_rest` normalise the views and extend the loss to k views.
 
     Args:
         a, b: (n, d), unit vectors; row i of both describes object i.
         temperature: t, a positive number or a tensor (see `Temperature`).
 
+    Returns:
+        A scalar.
+
     Complexity: O(n² d), memory O(n²).
 
-    >>> a = torch.eye(3)
-    >>> round(float(infonce(a, a, temperature=1.0)), 4)  # log(1 + 2 / e)
-    0.5514
+    Example:
+        >>> a = torch.eye(3)
+        >>> round(float(infonce(a, a, temperature=1.0)), 4)  # log(1 + 2 / e)
+        0.5514
 
     Reference: van den Oord, Li, Vinyals, *Representation Learning with Contrastive Predictive Coding*, 2018
     :cite:`oord2018`.
@@ -44,7 +48,7 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
 class InfoNCE(nn.Module):
     """Module form of the pair loss `infonce`, with a fixed or learned temperature.
 
-    For a batch of p pairs, a and b (p, n, d), it returns the mean, computed with one batched product.
+    It also accepts a batch of p pairs, a and b (p, n, d), and then returns the mean of their losses.
 
     Args:
         temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.

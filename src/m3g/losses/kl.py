@@ -6,9 +6,10 @@ For any potentials F = (f_1, …, f_k) and the coupling P = exp((⊕F - C) / eps
 
 with h the regularised cost, D the dual function (Eq. 9 of the paper) and |P| the sum of all entries of P. At the
 optimum, KL(J ‖ P*) is therefore the matching gap divided by epsilon. The dual is stationary there, so the potentials
-contribute no gradient, and the gradient with respect to the cost is (J - P*) / eps, that of the gap divided by epsilon.
+contribute no gradient. The gradient with respect to the cost is (J - P*) / eps, the gradient of the gap divided by
+epsilon.
 
-For k > 2 the divergence of the pair marginals is a different loss, and the potentials contribute to its gradient.
+For k > 2, the divergence of the pair marginals is a different loss, and the potentials contribute to its gradient.
 """
 
 from __future__ import annotations
@@ -50,14 +51,15 @@ def matching_divergence(
         = -\log n - \frac{2}{k(k-1)} \sum_{l<m} \frac1n \sum_i \log P_{lm}[i, i]
 
     where :math:`P_{lm}` is the pair marginal of views l and m. The two divergences are equal for k = 2. For more views,
-    that of pairs is at most that of tuples, because marginalisation loses information. Its gradient follows from the
-    implicit function theorem and requires the solution of one linear system, as large as that of a Newton step.
+    the divergence of pairs is at most that of tuples, because marginalisation loses information. The gradient of the
+    divergence of pairs follows from the implicit function theorem. It requires the solution of one linear system of
+    the size of a Newton system.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
-        epsilon, temperature: weight of the entropy, as for `m3g.matching_gap`.
+        epsilon, temperature: weight of the entropy, as in `m3g.matching_gap`.
         of: "tuples" or "pairs".
-        cost, solver, tol, mask, normalize: as for `m3g.matching_gap`. The gradient of "pairs" is accurate to the
+        cost, solver, tol, mask, normalize: as in `m3g.matching_gap`. The gradient of "pairs" has an error of the
             order of `tol`.
 
     Returns:
@@ -66,9 +68,10 @@ def matching_divergence(
     Complexity: that of `m3g.matching_gap`; "pairs" adds about two contractions over the n^k tuples to the backward pass
     and O(n^(k-1)) memory.
 
-    >>> views = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(0))
-    >>> matching_divergence(views, of="pairs") < matching_divergence(views, of="tuples")
-    tensor(True)
+    Example:
+        >>> views = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(0))
+        >>> matching_divergence(views, of="pairs") < matching_divergence(views, of="tuples")
+        tensor(True)
 
     Reference: Shi et al., *Understanding and Generalizing Contrastive Learning from the Inverse Optimal Transport
     Perspective*, ICML 2023 :cite:`shi2023`, for k = 2.

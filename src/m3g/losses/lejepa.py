@@ -1,4 +1,4 @@
-"""LeJEPA: attract the views of an object to their mean, and regularise each view towards a standard normal."""
+"""LeJEPA: attract the views of an object to their mean, and each view to a standard normal distribution."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from m3g._checks import Views, positive_int
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.contrast import mean_where, present_points, require_objects
 
+# Upper limit of the integral over t, and number of knots of its quadrature on [0, MAX_FREQUENCY].
 MAX_FREQUENCY, KNOTS = 3.0, 17
 
 
@@ -47,13 +48,17 @@ def lejepa(
         normalize: scale every vector to unit length first; False by default, because unit vectors are not normally
             distributed.
 
-    Complexity: O(k n A (d + 17)), memory O(17 k n A).
+    Returns:
+        A scalar.
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(lejepa(views) < lejepa(wrong))
-    True
+    Complexity: O(k n A (d + T)) with T = 17 knots, memory O(k n A T).
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(lejepa(views) < lejepa(wrong))
+        True
 
     Reference: Balestriero, LeCun, *LeJEPA: Provable and Scalable Self-Supervised Learning Without the Heuristics*,
     2025 :cite:`balestriero2025`.
@@ -66,17 +71,17 @@ def lejepa(
     weight = present.to(views.dtype)
 
     num_views = weight.sum(0)
-    several = present & (num_views >= 2)
+    has_others = present & (num_views >= 2)
     if mask is not None:
-        require_objects(several, has="two views")
+        require_objects(has_others, has="two views")
     squared_distances = (views - views.sum(0) / num_views.unsqueeze(-1)).square().mean(-1)
-    prediction_term = mean_where(squared_distances, several)
+    prediction_term = mean_where(squared_distances, has_others)
     axes = to_unit_length(torch.randn(directions, d, generator=generator, dtype=torch.float64), dim=-1).to(views)
     return (1 - regularization) * prediction_term + regularization * sigreg_term(views @ axes.T, weight)
 
 
 def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
-    """Return the factor of λ in the formula.
+    """Return the factor of λ in the formula of `lejepa`.
 
     Args:
         projections: (k, n, A), the inner products of points and directions.
@@ -102,7 +107,13 @@ def _checked_regularization(regularization: float) -> float:
 
 
 class LeJEPA(FunctionLoss):
-    """Module form of `lejepa`, with the same options. With `gather=True` all processes use the directions of rank 0."""
+    """Module form of `lejepa`, with the same options.
+
+    Args:
+        regularization, directions, generator: as in `lejepa`. With `gather`, all processes use the directions of
+            rank 0.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(lejepa)
 

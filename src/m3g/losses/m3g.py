@@ -39,10 +39,7 @@ def _untraced(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache
 def _exclude_from_tracing() -> None:
-    """Exclude `M3GLoss` from tracing.
-
-    Called when the first loss is built, not on import, because `torch.compiler` is slow to import.
-    """
+    """Exclude `M3GLoss` from tracing; not called on import, because `torch.compiler` is slow to import."""
     M3GLoss._outside_graph = _untraced(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 
@@ -63,21 +60,21 @@ def matching_gap(
         \mathrm{M3G}(X) = h(J, C) - \min_P h(P, C), \qquad
         h(P, C) = \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    :math:`C` contains the costs of all :math:`n^k` tuples. :math:`J` matches row i of every view with row i of every
-    other view. The minimum is over all couplings :math:`P` of the k views. The gap is non-negative, and zero only if
-    the true matching is optimal. Its gradient with respect to the cost is :math:`J - P^\star` (Proposition 3.2 of the
+    where :math:`C` contains the costs of all :math:`n^k` tuples, the true matching :math:`J` has mass 1/n on each true
+    tuple, and the minimum is over all couplings :math:`P` of the k views. The gap is non-negative, and zero only if the
+    true matching is optimal. Its gradient with respect to the cost is :math:`J - P^\star` (Proposition 3.2 of the
     paper), so the iterations of the solver are not differentiated.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon: weight of the entropy in units of the cost, > 0 (must be 0 with solver="linear-program").
-        temperature: the same weight in units of InfoNCE: epsilon k² / (2 (k - 1)) for "cv", in general
-            epsilon / `Cost.slope(k)`. Set at most one of the two; the default is a temperature of 0.1.
+        temperature: the same weight in units of InfoNCE: epsilon / `Cost.slope(k)`, which is epsilon k² / (2 (k - 1))
+            for "cv". Set at most one of the two; the default is a temperature of 0.1.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
             (..., d).
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
-        tol: error of the marginals at which the solver stops.
+        tol: marginal error Σ_l |m_l(P) - 1/n|_1 at which the solver stops.
         mask: bool (k, n) or (..., k, n), False for missing points. A missing point is replaced by the mean of the
             present views of its object, which receives no gradient. A `PairwiseCost` with a neutral cost uses that cost
             instead.
@@ -86,9 +83,9 @@ def matching_gap(
     Returns:
         A scalar, or one value per batch element (...).
 
-    Complexity: O(s n^k) with exact solvers, where s is the number of solver steps (usually fewer than 10), and
-    O(s k n d R) with "sampled" of rank R, which "auto" uses for the largest problems. `m3g.workload` predicts
-    operations and memory.
+    Complexity: O(k² n² d) for the costs of pairs of points, or O(n^k d) for the cost tensor of "product" or a function;
+    then O(s n^k) for s steps of an exact solver, usually fewer than 10 at the default temperature. "sampled" of rank R,
+    which "auto" uses for the largest problems, takes O(s k n d R). `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g
@@ -99,8 +96,7 @@ def matching_gap(
         >>> round(gap.item(), 3), tuple(views.grad.shape)
         (0.43, (3, 64, 128))
 
-    Reference: Piran, Klein, Thornton, Cuturi, *Contrasting Multiple Representations with the Multi-Marginal Matching
-    Gap*, ICML 2024 :cite:`piran2024`.
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
     loss = M3GLoss(epsilon, temperature=temperature, cost=cost, solver=solver, tol=tol, normalize=normalize)
     return loss(views, mask=mask)
@@ -142,31 +138,35 @@ def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 class M3GLoss(ViewLoss):
-    r"""Multi-marginal matching gap loss: `loss(views)`, `loss(views, mask=present)`, `loss(views, teacher=embeddings)`.
+    r"""Multi-marginal matching gap loss (Eq. 14 of the paper): `loss(views, *, mask=None, teacher=None)`.
 
-    Module form of `matching_gap`, which documents formula, shapes and complexity. With a teacher the loss is
+    .. math:: \mathrm{M3G}(X) = h(J, C) - \min_P h(P, C), \qquad
+        h(P, C) = \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
+
+    `matching_gap` explains the symbols. With a teacher, the loss is the mean of the k gaps in which one view is
+    replaced by the teacher's view :math:`T_l`, which receives no gradient. They are solved as one batch:
 
     .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k)
 
-    The k problems are solved as one batch. The teacher's views :math:`T_l` receive no gradient. Shapes: views and
-    teacher (..., k, n, d), mask (k, n), value (...).
+    Shapes: `views` and `teacher` (..., k, n, d) or k tensors (..., n, d), `mask` (k, n) or (..., k, n), result (...).
+
+    Complexity: that of `matching_gap`, and k times as much with a teacher.
 
     Args:
         epsilon, temperature: weight of the entropy, as in `matching_gap`.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. `m3g train` sets the
             progress; a custom loop calls `loss.set_progress(step / (num_steps - 1))`. None keeps the first value.
-        cost, solver, tol: as in `matching_gap`; in a settings file, a solver is a name or a mapping such as
-            `{name: sampled, rank: 8192}`.
+        cost, solver, tol: as in `matching_gap`. A solver may also be a mapping such as `{"name": "sampled", "rank":
+            8192}`, as in a settings file.
         normalize: scale every vector to unit length first.
-        gather: compute the gap on the points of all processes.
+        gather: compute the gap on the points of all processes; see `ViewLoss`.
         gather_dtype: "bfloat16" sends the points to other processes in 2 bytes per number; None keeps their dtype.
         shard: whether to divide a solve among the processes if `gather` is set. None divides solves of at least 1e10
-            operations per step, for which the communication pays off. Value and gradient are the same up to rounding. A
-            solver with `fixed_steps` is not divided: every process solves the whole problem.
+            operations per step; for smaller ones, communication takes longer than it saves. Value and gradient are the
+            same up to rounding. A solver with `fixed_steps` is never divided.
 
     Attributes:
-        last: report of the last solve: `num_steps`, `epsilon`, `error`, `solver`, and standard errors if the solver
-            samples.
+        last: `SolveReport` of the last solve, with its number of steps, epsilon and error; None before the first.
 
     Example:
         >>> import torch, m3g

@@ -1,4 +1,4 @@
-"""Mean of two-view matching gaps, over pairs of views, for large k: O(k² n²) instead of O(n^k)."""
+"""Mean of two-view matching gaps, for many views: O(k² n²) per solver step instead of O(n^k)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_PAIR_TEMPERATURE = 0.2
 
 
 class TwoViewGap(nn.Module):
-    """Matching gap as a pair loss of a and b (n, d), or the mean gap of a batch of p pairs (p, n, d)."""
+    """Matching gap as a pair loss: the gap of a and b (n, d), or the mean gap of a batch of p pairs (p, n, d)."""
 
     takes_batches = True
 
@@ -32,7 +32,7 @@ class TwoViewGap(nn.Module):
 
 
 class TwoViewGapMean(ViewLoss):
-    """Base class of losses that are means of matching gaps of two views, computed by `self.pair_loss`."""
+    """Base class of losses that are means of two-view matching gaps, which `self.pair_loss` computes."""
 
     takes_teacher = True
 
@@ -59,22 +59,25 @@ class M3GPairs(TwoViewGapMean):
         \frac{1}{1 + w} \Big[ \frac{2}{k(k-1)} \sum_{l<m} \mathrm{M3G}(X_l, X_m)
         + \frac{w}{k} \sum_l \mathrm{M3G}\big(X_l, \tfrac{1}{k-1} \textstyle\sum_{m \neq l} X_m\big) \Big]
 
-    Every training step compares all views. With `M3GLoss`, whose complexity is O(n^k), `m3g train` compares random
-    subsets of the views if there are many. The loss is non-negative, and zero only if the true matching is optimal in
-    every term. For two views it equals `M3GLoss` with the same epsilon.
+    The loss is non-negative, and zero only if the true matching is optimal in every term. For two views, it equals
+    `M3GLoss` with the same epsilon. For many views, each step of `m3g train` compares all of them with this loss, but
+    only random subsets of them with `M3GLoss`, whose complexity is O(n^k).
 
     Args:
         epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. None keeps the first
             value.
-        rest: w, weight of the second sum; 0 compares pairs only. With `normalize` the average is scaled to unit length.
+        rest: w, weight of the second sum; 0 compares pairs only. With `normalize`, the average is scaled to unit
+            length.
         cost: cost of a pair of points, as in `m3g.matching_gap`.
         solver, tol: as in `M3GLoss`.
         normalize: scale every vector to unit length first.
-        gather: compute the loss on the points of all processes.
+        gather: compute the loss on the points of all processes; see `ViewLoss`.
 
     With a mask, each pair uses the objects that have both views, averages are over the views that are present, and each
     gap is weighted by its number of objects. With a teacher, the second argument of each gap comes from the teacher.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
 
     Complexity: O(k² n² (d + s)) for s solver steps.
 
@@ -121,7 +124,7 @@ class M3GPairs(TwoViewGapMean):
 
     def compute(self, views: Tensor, mask: Tensor | None, teacher: Tensor | None = None) -> Tensor:
         if mask is not None and bool(mask.all()):
-            mask = None  # so that all problems have one shape and are solved as a batch
+            mask = None  # without a mask, all problems have one shape and are solved as a batch
         shared: dict[str, Any] = {"mask": mask, "teacher": teacher, "min_points": 2, "normalize": self.normalize}
         pair_term = pairwise(views, self.pair_loss, **shared)
         if self.rest == 0:

@@ -1,4 +1,4 @@
-"""Matching gap between each view and a query computed from the others: joint dependence of k views in O(k n² d)."""
+"""Matching gaps between each view and a query computed from the others: joint dependence of k views in O(k n² d)."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ class M3GRest(TwoViewGapMean):
     .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
         Q_l = d^{(k-2)/2} \prod_{m \neq l} X_m \;\text{ for cost="product"}
 
-    With `cost="product"` the loss detects dependence that exists only among all k views, like
-    `M3GLoss(cost="product")`, but compares n² pairs per view instead of n^k tuples. With "cv" the query is the mean of
-    the other views. The loss is non-negative, and zero only if the best matching of each view with its queries matches
-    every point with the query of its own object.
+    With `cost="product"`, the loss detects dependence that exists only among all k views, like
+    `M3GLoss(cost="product")`, but compares n² pairs per view instead of n^k tuples. With `cost="cv"`, the query is the
+    mean of the other views. The loss is non-negative, and zero only if the best matching of each view with its queries
+    matches every point with the query of its object.
 
     Args:
         temperature: weight of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.
         final_temperature: value at the end of training, on a geometric schedule. None keeps the first value.
         cost: a cost that is linear in each view: "product", "cv", or a sum of such costs.
-        renormalize: scale every query to unit length. False by default, so that a short query, whose views have few
-            large features in common, has less influence on the matching than a long one.
+        renormalize: scale every query to unit length. By default, a short query, whose views have few large features in
+            common, has less influence on the matching than a long one.
         solver, tol: as in `M3GLoss`.
         normalize: scale every vector to unit length first.
-        gather: compute the loss on the points of all processes.
+        gather: compute the loss on the points of all processes; see `ViewLoss`.
 
     With a mask, queries use the views that are present. The gap of view l skips objects without view l and objects
     without any other view. Each gap is weighted by its number of objects. With a teacher, the queries are computed from
     the teacher's views.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
 
     Complexity: O(k n² (d + s)) for s solver steps.
 
@@ -79,7 +81,7 @@ class M3GRest(TwoViewGapMean):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        # Cost "cv", because the circular variance of two views is -⟨x, y⟩ / 2 plus terms of one view.
+        # The default cost "cv" for two views is -⟨x, y⟩ / 2 plus terms of one view, which do not change the gap.
         gap = M3GLoss(
             temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
         )

@@ -32,25 +32,29 @@ def mcca(
 
     .. math:: 1 - \frac1c \sum_{a=1}^{c} \frac{\rho_a - 1}{k - 1}
 
-    The fraction is the correlation along component a, averaged over pairs of views; for k = 2 these are the canonical
-    correlations. Without the ridge r, the loss is zero if the views determine each other linearly.
+    The fraction is the correlation along component a, averaged over pairs of views. For k = 2, it is a canonical
+    correlation. Without the ridge r, the loss is zero if each view is an invertible linear function of every other.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
         components: c, the number of components, at most d; None means d.
         ridge: r, in units of the mean variance of the view's features. With n <= d points, views correlate perfectly
-            by chance; the ridge counteracts this. Larger batches allow a smaller ridge.
+            by chance, which the ridge counteracts. Larger batches allow a smaller ridge.
         mask: bool (k, n). The covariance of two views is over the objects that have both. Views with fewer than two
             points, and pairs of views with fewer than two objects in common, are skipped.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(k² n d² + k³ d³), memory O(k² d²).
 
-    >>> _ = torch.manual_seed(0)
-    >>> x = torch.randn(64, 4)
-    >>> loss = mcca([x, x @ torch.randn(4, 4), x @ torch.randn(4, 4)], ridge=1e-6, normalize=False)
-    >>> bool(loss < 1e-3)
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> x = torch.randn(64, 4)
+        >>> loss = mcca([x, x @ torch.randn(4, 4), x @ torch.randn(4, 4)], ridge=1e-6, normalize=False)
+        >>> bool(loss < 1e-3)
+        True
 
     References: Somandepalli, Kumar, Travadi, Narayanan, *Multimodal Representation Learning using Deep Multiset
     Canonical Correlation*, 2019 :cite:`somandepalli2019`; Benton et al., *Deep Generalized Canonical Correlation
@@ -59,8 +63,8 @@ def mcca(
     positive("ridge", ridge)
     views, mask = clean(views, mask, normalize=normalize)
     present = present_points(views, mask)
-    enough = present.sum(1) >= 2
-    views, weight = views[enough], present[enough].to(views.dtype)
+    has_two_points = present.sum(1) >= 2
+    views, weight = views[has_two_points], present[has_two_points].to(views.dtype)
     k, _, d = views.shape
     num_common = weight @ weight.T
     if not bool((num_common.fill_diagonal_(0) >= 2).any()):
@@ -75,7 +79,10 @@ def mcca(
 
 
 def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view, which does not change rho."""
+    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view, which does not change rho.
+
+    `weight` (k, n) is 1 for present points and 0 for missing ones.
+    """
     k, _, d = views.shape
     identity = torch.eye(d, dtype=views.dtype, device=views.device)
     num_points = weight.sum(1)
@@ -91,9 +98,13 @@ def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
 
 
 class MCCA(FunctionLoss):
-    """Module form of `mcca`, with the same options. Warns once if a batch has fewer than 2 d points.
+    """Module form of `mcca`, with the same options.
 
-    The features of so few points correlate by chance.
+    It warns once if a batch has fewer than 2 d points, whose features correlate by chance.
+
+    Args:
+        components, ridge: as in `mcca`.
+        normalize, gather: as in `ViewLoss`.
     """
 
     function = staticmethod(mcca)
@@ -117,7 +128,10 @@ class MCCA(FunctionLoss):
     def warn_about_small_batch(
         self, n: int, d: int, *, batch: str = "a batch size of", size: str = "an embedding size of"
     ) -> None:
-        """Warn once if n points in d dimensions correlate by chance; `batch` and `size` name the two settings."""
+        """Warn once if n points in d dimensions correlate by chance.
+
+        In the warning, `batch` and `size` introduce the recommended batch size and embedding size.
+        """
         if self.warned or n >= 2 * d:
             return
         self.warned = True

@@ -14,16 +14,16 @@ def imputed(points: Tensor, mask: Tensor) -> Tensor:
     """Replace missing points by the mean of the present views of their object.
 
     The mean receives no gradient. It is scaled to the mean length of the present views, which is 1 for unit vectors.
-    Zero vectors instead would weaken the contrast of the whole tuple: for the circular variance with p of k views
-    present, they have the effect of a temperature that is (k - 1) / (p - 1) times as high. `benchmarks/missing.py`
-    compares the alternatives.
+    With zero vectors instead, the differences between costs would be smaller: for the circular variance with p of k
+    views present, the effect is that of a temperature (k - 1) / (p - 1) times as high. `benchmarks/missing.py` compares
+    the alternatives.
 
     Args:
         points: (..., k, n, d), zero where missing.
         mask: bool (..., k, n), False for missing points.
 
     Returns:
-        The points (..., k, n, d), without missing ones.
+        The points (..., k, n, d), with missing points replaced.
 
     Example:
         >>> points = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]]])

@@ -21,9 +21,9 @@ def mmcr(
 
     .. math:: -\|C\|_* + \lambda \frac1n \sum_i \|Z_i\|_*
 
-    with :math:`C` the n × d matrix of centroids (the mean over the views of each object), :math:`Z_i` the k × d matrix
-    of the views of object i, and :math:`\|\cdot\|_*` the sum of singular values. The value is usually
-    negative, and its magnitude grows with n.
+    with :math:`C` the n × d matrix of centroids, the means over the views of each object, :math:`Z_i` the k × d matrix
+    of the views of object i, and :math:`\|\cdot\|_*` the nuclear norm, the sum of singular values. The value is
+    usually negative, and its magnitude grows with n.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -31,13 +31,17 @@ def mmcr(
         mask: bool (k, n). Centroids and matrices use the views that are present.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(n d min(n, d) + n k² d), for the singular values.
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(mmcr(views) < mmcr(wrong))
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(mmcr(views) < mmcr(wrong))
+        True
 
     Reference: Yerxa, Kuang, Simoncelli, Chung, *Learning Efficient Coding of Natural Images with Maximum
     Manifold Capacity Representations*, NeurIPS 2023 :cite:`yerxa2023`.
@@ -53,7 +57,12 @@ def mmcr(
 
 
 class MMCR(FunctionLoss):
-    """Module form of `mmcr`, with the same options."""
+    """Module form of `mmcr`, with the same options.
+
+    Args:
+        compression: as in `mmcr`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(mmcr)
 

@@ -39,13 +39,17 @@ def mv_dhel(
             no other object is present. Objects with a single view are skipped.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(k n² d + k² n d), memory O(k n²).
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(mv_dhel(views) < mv_dhel(wrong))
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(mv_dhel(views) < mv_dhel(wrong))
+        True
 
     Reference: Koromilas et al., *A Principled Framework for Multi-View Contrastive Learning*, 2025
     :cite:`koromilas2025`.

@@ -25,7 +25,7 @@ def mv_infonce(
     mask: Tensor | None = None,
     normalize: bool = True,
 ) -> Tensor:
-    r"""MV-InfoNCE loss: contrast the pairs of views of an object with all pairs of one of its points and another point.
+    r"""MV-InfoNCE loss: contrast the pairs of views of an object with all pairs that contain a point of this object.
 
     With :math:`x_l[i]` the point of object i in view l and :math:`s(il, jm) = \langle x_l[i], x_m[j] \rangle / t`,
 
@@ -33,8 +33,8 @@ def mv_infonce(
         -\frac1n \sum_i \log
         \frac{\sum_l \sum_{m \neq l} e^{s(il, im)}}{\sum_l \sum_{(j, m) \neq (i, l)} e^{s(il, jm)}}
 
-    The denominator follows the authors' code, which, unlike the formula in their paper, includes the same view of other
-    objects.
+    The denominator includes pairs in the same view (l = m, j ≠ i), as in the authors' code but not in the formula of
+    their paper.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -43,13 +43,17 @@ def mv_infonce(
             anchors but are negatives of the others.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(k² n² d), memory O(k² n²).
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(mv_infonce(views) < mv_infonce(wrong))
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(mv_infonce(views) < mv_infonce(wrong))
+        True
 
     Reference: Koromilas et al., *A Principled Framework for Multi-View Contrastive Learning*, 2025
     :cite:`koromilas2025`.

@@ -33,26 +33,30 @@ def pmrl(
         - \frac\lambda n \sum_i \log \frac{e^{\langle u_i, u_i \rangle / t'}}{\sum_j e^{\langle u_i, u_j \rangle / t'}}
 
     The sign of :math:`u_i` is chosen so that its inner product with the object's first present view is not negative.
-    (The mean of the views does not determine the sign: it is orthogonal to :math:`u_i` for two views at an obtuse
-    angle.) The gradient of :math:`u_i` is unbounded where the two largest singular values coincide. In the gradient,
-    the difference of their squares is therefore clamped to at least 1e-3.
+    The mean of the views would not determine the sign: for two views at an obtuse angle, it is orthogonal to
+    :math:`u_i`. The gradient of :math:`u_i` is unbounded where the two largest singular values coincide. In the
+    gradient, the difference of their squares is therefore clamped to at least 1e-3.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
-        temperature: t, of the singular values.
-        contrast_temperature: t', of the leading singular vectors.
+        temperature: t, temperature of the first term.
+        contrast_temperature: t', temperature of the second term.
         contrast: λ, weight of the second term; 0 skips it, and the loss is then minimised by collapse.
         mask: bool (k, n). The matrix of an object contains the views that are present. Objects with a single view are
             skipped in the first term but not in the second.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(n k² d + n² d), memory O(n k d + n²).
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(pmrl(views) < pmrl(wrong))
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(pmrl(views) < pmrl(wrong))
+        True
 
     Reference: Liu, Xia, Ng, Chua, *Principled Multimodal Representation Learning*, 2025 :cite:`liu2025`.
     """
@@ -62,19 +66,19 @@ def pmrl(
     views, mask = clean(views, mask, normalize=normalize)
     n = views.shape[1]
     num_views = present_points(views, mask).sum(0)
-    several = num_views >= 2
+    has_two_views = num_views >= 2
     if mask is not None:
-        require_objects(several, has="two views")
+        require_objects(has_two_views, has="two views")
 
     matrices = views.transpose(0, 1)  # (n, k, d)
     with torch.no_grad():
         left, values, right = torch.linalg.svd(matrices, full_matrices=False)
-    # ds_l = <left_l, dZ right_l>: exact, and finite where singular values vanish or coincide.
-    singular = torch.einsum("ikl,ikd,ild->il", left, matrices, right)
+    # ds_l = ⟨left_l, dZ right_l⟩: exact, and finite where singular values vanish or coincide.
+    singular_values = torch.einsum("ikl,ikd,ild->il", left, matrices, right)
     # Missing views are rows of zeros, which contribute only the last singular values.
-    present = torch.arange(values.shape[-1], device=views.device) < num_views.unsqueeze(-1)
-    logits = torch.where(present, singular / temperature, torch.finfo(views.dtype).min / 2)
-    alignment_term = mean_where(logits.logsumexp(-1) - logits[:, 0], several)
+    counted = torch.arange(values.shape[-1], device=views.device) < num_views.unsqueeze(-1)
+    logits = torch.where(counted, singular_values / temperature, torch.finfo(views.dtype).min / 2)
+    alignment_term = mean_where(logits.logsumexp(-1) - logits[:, 0], has_two_views)
     if contrast == 0:
         return alignment_term
     leading = _leading_vectors(matrices, left, values)
@@ -84,7 +88,13 @@ def pmrl(
 
 
 def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
-    """Return the unit vectors u_i (n, d), with the gradient of a non-degenerate singular vector."""
+    """Return the unit vectors u_i (n, d), with the gradient described in `pmrl`.
+
+    Args:
+        matrices: (n, k, d), the matrices Z_i.
+        left: (n, k, r), their left singular vectors, without gradient.
+        values: (n, r), their singular values, without gradient.
+    """
     gram = matrices @ matrices.mT
     first, others = left[..., :1], left[..., 1:]
     squares = values.square()
@@ -100,7 +110,13 @@ def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
 
 
 class PMRL(FunctionLoss):
-    """Module form of `pmrl`, with the same options. `learn_temperature` applies to both temperatures."""
+    """Module form of `pmrl`, with the same options.
+
+    Args:
+        temperature, contrast_temperature, contrast: as in `pmrl`.
+        learn_temperature: whether both temperatures are learned, see `Temperature`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(pmrl)
 

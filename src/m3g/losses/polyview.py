@@ -36,17 +36,21 @@ def polyview(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t in the formula.
-        mask: bool (k, n). Missing points are neither anchors nor positives nor negatives; the mean is over the ordered
-            pairs of views that are present.
+        mask: bool (k, n). Missing points are not anchors, positives or negatives; the mean is over the ordered pairs of
+            present views of each object.
         normalize: scale every vector to unit length first.
+
+    Returns:
+        A scalar.
 
     Complexity: O(k² n² d), memory O(k² n²).
 
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(polyview(views) < polyview(wrong))
-    True
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(polyview(views) < polyview(wrong))
+        True
 
     Reference: Shidani et al., *Poly-View Contrastive Learning*, ICLR 2024 :cite:`shidani2024`.
     """
@@ -56,9 +60,9 @@ def polyview(
     present = present_points(views, mask)
     scores = similarities(views, temperature)
     other_object = ~torch.eye(n, dtype=torch.bool, device=views.device)
-    negatives = logsumexp_where(scores, present & other_object[:, None, :], (-2, -1))  # (k, n)
+    log_negatives = logsumexp_where(scores, present & other_object[:, None, :], (-2, -1))  # (k, n)
     positives = scores.diagonal(dim1=1, dim2=3).permute(0, 2, 1)  # (k, n, k)
-    terms = torch.logaddexp(positives, negatives.unsqueeze(-1)) - positives
+    terms = torch.logaddexp(positives, log_negatives.unsqueeze(-1)) - positives
     other_view = ~torch.eye(k, dtype=torch.bool, device=views.device)
     pairs = other_view[:, None, :] & present.unsqueeze(-1) & present.T
     if mask is not None:
@@ -67,7 +71,7 @@ def polyview(
 
 
 class PolyView(TemperatureLoss):
-    """Module form of `polyview`; the options are those of `TemperatureLoss`, with a temperature of 0.1."""
+    """Module form of `polyview`; the options are those of `TemperatureLoss`, with a default temperature of 0.1."""
 
     function = staticmethod(polyview)
 

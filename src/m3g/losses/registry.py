@@ -12,7 +12,7 @@ from m3g.losses.base import ViewLoss
 
 
 def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", cost: str = "") -> None:
-    """Register a custom loss under a name, in this process, for `build` and the commands.
+    """Register a custom loss under a name, for `build` and the commands in this process.
 
     Args:
         name: a name that is not in use.
@@ -20,11 +20,12 @@ def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", 
         summary: one-line description.
         cost: complexity in n, k and d.
 
-    >>> from m3g.losses import InfoNCEPairwise
-    >>> register("infonce-again", InfoNCEPairwise)
-    >>> build("infonce-again", temperature=0.2).pair_loss.temperature()
-    0.2
-    >>> _ = LOSSES.pop("infonce-again")
+    Example:
+        >>> from m3g.losses import InfoNCEPairwise
+        >>> register("infonce-again", InfoNCEPairwise)
+        >>> build("infonce-again", temperature=0.2).pair_loss.temperature()
+        0.2
+        >>> _ = LOSSES.pop("infonce-again")
     """
     if name in LOSSES:
         raise ValueError(f"name must not be the name of an existing loss, got {name!r}.")
@@ -34,8 +35,9 @@ def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", 
 def available() -> list[str]:
     """Return the names that `build` accepts.
 
-    >>> "infonce-pwe" in available()
-    True
+    Example:
+        >>> "infonce-pwe" in available()
+        True
     """
     return list(LOSSES)
 
@@ -48,8 +50,9 @@ def describe() -> list[tuple[str, str, str]]:
 def options(name: str) -> list[str]:
     """Return the names of the options that `build(name, ...)` accepts.
 
-    >>> options("mmcr")
-    ['compression', 'normalize', 'gather']
+    Example:
+        >>> options("mmcr")
+        ['compression', 'normalize', 'gather']
     """
     return find("name", name, LOSSES).options()
 
@@ -64,8 +67,9 @@ def build(name: str, **settings: Any) -> ViewLoss:
     Raises:
         ValueError: the name or an option is unknown, or the type of an option is wrong.
 
-    >>> build("infonce-pwe", temperature=0.2).pair_loss.temperature()
-    0.2
+    Example:
+        >>> build("infonce-pwe", temperature=0.2).pair_loss.temperature()
+        0.2
     """
     among(f"options of the loss {name!r}", settings, options(name))
     loss: Callable[..., ViewLoss] = LOSSES[name].load()

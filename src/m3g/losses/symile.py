@@ -40,22 +40,26 @@ def symile(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t, the inverse of the authors' logit scale.
-        negatives: "n" for n - 1 tuples, from a shuffle of each of the other views (they may include a true tuple by
-            chance), or "n_squared" for all :math:`n^{k-1} - 1` other tuples of the point.
-        rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features have equal magnitude score
-            :math:`d^{1 - k/2}`, which is 1 for two views but 0.001 for six views with d = 32, too small for any
-            temperature above 0.01. With `rescale` they score 1 for all k and d.
+        negatives: "n" for n - 1 tuples per anchor point, from a random permutation of each other view, which may
+            include a true tuple by chance; or "n_squared" for all :math:`n^{k-1} - 1` other tuples of the point.
+        rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features have equal magnitude have the
+            score :math:`d^{1 - k/2}`: 1 for two views, but 0.001 for six views with d = 32, which is too small for any
+            temperature above 0.01. With `rescale`, their score is 1 for all k and d.
         mask: bool (k, n). Only complete tuples have a score: an incomplete object is not a positive, but its present
             points are part of negatives.
-        generator: CPU generator of the shuffles.
+        generator: CPU generator of the permutations; None for torch's default generator.
         normalize: scale every vector to unit length first.
+
+    Returns:
+        A scalar.
 
     Complexity: O(k n² d) for "n", O(n^k (k + d)) for "n_squared".
 
-    >>> signs = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0)).sign()
-    >>> joint = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
-    >>> bool(symile(joint, negatives="n_squared") < symile(joint[[0, 1, 0]], negatives="n_squared"))
-    True
+    Example:
+        >>> signs = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0)).sign()
+        >>> joint = torch.stack([*signs, signs.prod(0)])  # any two of the three views are independent
+        >>> bool(symile(joint, negatives="n_squared") < symile(joint[[0, 1, 0]], negatives="n_squared"))
+        True
 
     Reference: Saporta, Puli, Goldstein, Ranganath, *Contrasting with Symile*, NeurIPS 2024 :cite:`saporta2024`.
     """
@@ -74,7 +78,7 @@ def symile(
 def _loss_from_shuffles(
     views: Tensor, temperature: Tensor | float, mask: Tensor | None, generator: torch.Generator | None
 ) -> Tensor:
-    """Return the loss with n - 1 negatives per anchor, from shuffles of the other views."""
+    """Return the loss with n - 1 negatives per anchor point, from permutations of the other views."""
     k, n, _ = views.shape
     label = torch.arange(n, device=views.device)
     true_pair = torch.eye(n, dtype=torch.bool, device=views.device)
@@ -107,7 +111,7 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
         MAX_TENSOR_BYTES,
         'use negatives="n"',
     )
-    # Row (i_2, ..., i_k) is the product of these points of all views except the first.
+    # Row (i_2, …, i_k) is the product of these points of all views except the first.
     others = views[1]
     for view in views[2:]:
         others = (others.unsqueeze(1) * view).reshape(-1, d)
@@ -128,11 +132,11 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
 
 
 class Symile(FunctionLoss):
-    """Module form of `symile`, with the same options. With `gather=True` all processes use the shuffles of rank 0.
+    """Module form of `symile`, with the same options.
 
     Args:
         temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
-        negatives, rescale, generator: as in `symile`.
+        negatives, rescale, generator: as in `symile`. With `gather`, all processes use the permutations of rank 0.
         normalize, gather: as in `ViewLoss`.
     """
 

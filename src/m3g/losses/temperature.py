@@ -18,10 +18,11 @@ class Temperature(nn.Module):
         learn: whether the temperature is learned.
         minimum: lower bound of a learned temperature.
 
-    >>> Temperature(0.1)()
-    0.1
-    >>> round(Temperature(0.07, learn=True)().item(), 6)
-    0.07
+    Example:
+        >>> Temperature(0.1)()
+        0.1
+        >>> round(Temperature(0.07, learn=True)().item(), 6)
+        0.07
     """
 
     def __init__(self, value: float, *, learn: bool = False, minimum: float = 0.01) -> None:
@@ -44,6 +45,6 @@ class Temperature(nn.Module):
 
 
 def check_temperature(temperature: Tensor | float) -> None:
-    """Validate a fixed temperature; a tensor is a learned one, positive by construction."""
+    """Validate a fixed temperature; a tensor is a learned temperature, which is positive by construction."""
     if not isinstance(temperature, Tensor):
         positive("temperature", temperature)

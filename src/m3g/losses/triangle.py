@@ -27,8 +27,8 @@ def triangle(
         \tfrac12 [\operatorname{CE}(-A / t) + \operatorname{CE}(-A^\top / t)]
 
     where a, b and c are the three views, CE is the cross-entropy of the rows with the diagonal as labels, and A is
-    twice the squared area. Like the authors' code, and unlike their paper, this function takes no square root, whose
-    gradient is unbounded at aligned triples.
+    twice the squared area. As in the authors' code but not in their paper, A has no square root, whose gradient would
+    be unbounded at aligned triples.
 
     Args:
         views: (3, n, d) or three tensors (n, d); the first view is the anchor.
@@ -37,14 +37,18 @@ def triangle(
         mask: bool (3, n). An object is an anchor if its first view is present, and a candidate if both others are.
         normalize: scale every vector to unit length first.
 
+    Returns:
+        A scalar.
+
     Complexity: O(n² d), memory O(n²).
 
-    >>> import torch
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(3, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(triangle(views) < triangle(wrong))
-    True
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(3, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(triangle(views) < triangle(wrong))
+        True
 
     Reference: Cicchetti, Grassucci, Comminiello, *A TRIANGLE Enables Multimodal Alignment Beyond Cosine
     Similarity*, NeurIPS 2025 :cite:`cicchetti2025triangle`.

@@ -29,7 +29,7 @@ def vicreg(
 
     where c and c' are features, and variances and covariances are unbiased. For k = 2 the loss equals that of the
     authors' code. The invariance term is computed as the mean of :math:`\frac{2k}{(k-1)d} \|x - \bar x\|^2` over all
-    points x, where :math:`\bar x` is the mean of the views of the object.
+    points x, where :math:`\bar x` is the mean of the views of the object of x.
 
     Args:
         views: (k, n, d) or k tensors (n, d).
@@ -39,14 +39,18 @@ def vicreg(
         normalize: scale every vector to unit length first; False by default, because the variance term is minimised by
             standard deviations of at least 1.
 
+    Returns:
+        A scalar.
+
     Complexity: O(k n d²), memory O(k n d + k d²).
 
-    >>> import torch
-    >>> _ = torch.manual_seed(0)
-    >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
-    >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
-    >>> bool(vicreg(views) < vicreg(wrong))
-    True
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> views = torch.randn(8, 16) + 0.5 * torch.randn(4, 8, 16)
+        >>> wrong = torch.cat([views[:1].roll(1, dims=1), views[1:]])  # view 0 is matched with wrong objects
+        >>> bool(vicreg(views) < vicreg(wrong))
+        True
 
     Reference: Bardes, Ponce, LeCun, *VICReg*, ICLR 2022 :cite:`bardes2022`.
     """
@@ -63,12 +67,12 @@ def vicreg(
     invariance_term = (num_views * squared_deviations.sum(0)).sum() / (num_pairs * d)
 
     num_points = weight.sum(1)  # (k, 1)
-    enough = num_points.squeeze(-1) >= 2
+    has_two_points = num_points.squeeze(-1) >= 2
     if mask is not None:
         require_objects(num_pairs > 0, has="two views")
-        require_objects(enough, has="a view that another object also has")
+        require_objects(has_two_points, has="a view that another object also has")
     centred = (views - (views.sum(1) / num_points.clamp(min=1)).unsqueeze(1)) * weight
-    centred, degrees_of_freedom = centred[enough], (num_points[enough] - 1).unsqueeze(-1)
+    centred, degrees_of_freedom = centred[has_two_points], (num_points[has_two_points] - 1).unsqueeze(-1)
     covariances = centred.mT @ centred / degrees_of_freedom  # (views, d, d)
     variances = covariances.diagonal(dim1=-2, dim2=-1)
     variance_term = (1 - (variances + 1e-4).sqrt()).relu().mean()
@@ -77,7 +81,12 @@ def vicreg(
 
 
 class VICReg(FunctionLoss):
-    """Module form of `vicreg`, with the same options."""
+    """Module form of `vicreg`, with the same options.
+
+    Args:
+        invariance, variance, covariance: as in `vicreg`.
+        normalize, gather: as in `ViewLoss`.
+    """
 
     function = staticmethod(vicreg)
 

@@ -1,9 +1,9 @@
 """Solvers of entropic multi-marginal optimal transport: problem in, `Solution` out.
 
 Notation in docstrings: k views with n_l points each (n if all are equal), N = Σ n_l points in total, b problems in a
-batch. C is the cost tensor, P the coupling, m_l its marginals, P_lm its pair marginals and a_l the weights, the target
-of the marginals. The potentials are f_l, the log scalings h_l = f_l / eps and the scalings u_l = exp(h_l). Vectors of
-all views are concatenated: (b, N). ⊕f is the sum f_1[i_1] + … + f_k[i_k] for every tuple, ⊗u the product
+batch. C is the cost tensor, P the coupling, m_l its marginals, P_lm its pair marginals and a_l the weights, which the
+marginals must equal. The potentials are f_l, the log scalings h_l = f_l / eps and the scalings u_l = exp(h_l). Vectors
+of all views are concatenated: (b, N). ⊕f is the sum f_1[i_1] + … + f_k[i_k] for every tuple, ⊗u the product
 u_1[i_1] ⋯ u_k[i_k] for every tuple, and ∘ the entrywise product.
 """
 

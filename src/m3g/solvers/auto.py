@@ -44,6 +44,9 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
         problem: a cost applied to views.
         solver: "factored", "dense", "sinkhorn", "sampled" (at its default rank), or "auto" for the automatic choice.
 
+    Returns:
+        A `Workload`, with the totals over the batch.
+
     Example:
         >>> import torch, m3g
         >>> problem = m3g.CircularVariance()(torch.eye(128).expand(4, 128, 128))
@@ -94,7 +97,7 @@ def _sampled(problem: Problem) -> tuple[float, float]:
         raise ValueError(
             f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}."
         )
-    # Per entry of the tables: its terms (an inner product of d features, or one per view), an exponential, two sums.
+    # Per entry of the tables: its terms (two operations per feature, or one per view), an exponential, two sums.
     terms = problem.k if problem.kernel_form == "pairs" else 2 * sum(tensor.shape[-1] for tensor in problem.tensors)
     limit = STORED_FRACTION * memory_limit(problem.device) / problem.num_batch
     return entries * (terms + 14), min(entries * problem.dtype.itemsize, limit)
@@ -104,22 +107,22 @@ _PREDICTIONS = {"dense": _dense, "factored": _factored, "sampled": _sampled, "si
 
 
 class EstimatedWarning(UserWarning):
-    """solver="auto" estimates the solution by sampling, because an exact solve exceeds its budget or range."""
+    """solver="auto" estimates the solution by sampling, because an exact solve would exceed its budget or range."""
 
 
 @dataclass(frozen=True)
 class Auto(Solver):
     """Automatic choice of a solver: `Factored` for costs that are sums over pairs of views, `Dense` for other costs.
 
-    If the chosen solver exceeds the memory limit or `max_flops`, or if epsilon is too small for it, named costs and
-    their sums are solved by `Sampled`, with an `EstimatedWarning`. A pairwise cost without a term for some pair of
+    If the chosen solver would exceed the memory limit or `max_flops`, or if epsilon is too small for it, named costs
+    and their sums are solved by `Sampled`, with an `EstimatedWarning`. A pairwise cost without a term for some pair of
     views is always solved exactly.
 
     Args:
-        seed, generator: those of `Sampled`, if it is used.
+        seed, generator: options of `Sampled`, if it is used.
         max_flops: number of operations per step above which sampling is used. An exact solve of this size takes about
             ten seconds on a laptop.
-        few_tuples: problems with fewer tuples, over the whole batch, are solved exactly unless epsilon is too small.
+        few_tuples: a batch with fewer tuples in total is solved exactly unless epsilon is too small.
 
     Example:
         >>> import torch, m3g
@@ -160,8 +163,8 @@ class Auto(Solver):
                 # Estimate the solution instead, so that training can continue.
                 if not _can_be_sampled(problem):
                     raise
-        # The same line and the same text for every problem of this shape, so that Python's default filter shows the
-        # warning once.
+        # One line of code and one text for all problems of a shape, so that Python's default filter shows the warning
+        # once.
         warnings.warn(
             f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget or the range of float64: "
             "solver='auto' estimates the solution by sampling, see Solution.standard_error; solver='sampled' does so "
@@ -174,5 +177,5 @@ class Auto(Solver):
 
 
 def _can_be_sampled(problem: Problem) -> bool:
-    """Return whether `Sampled` supports a problem; False for a sparse graph, whose exact solution is cheap."""
+    """Return whether `Sampled` may solve a problem; False for a sparse graph, whose exact solution is cheap."""
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

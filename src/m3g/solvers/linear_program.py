@@ -22,7 +22,7 @@ class LinearProgram(Solver):
     r"""Unregularised solver: the coupling of lowest cost, :math:`\min_P \langle P, C\rangle`, on the CPU in float64.
 
     Two views of equal size without `weights` are an assignment problem, solved in O(n³). Other problems are linear
-    programs with n^k unknowns and Σ n_l constraints, solved by HiGHS, and must be small.
+    programs with n^k unknowns and Σ n_l constraints, solved by HiGHS. They must be small (`max_tuples`).
 
     Args:
         max_tuples: maximum number of tuples n^k of a linear program.
@@ -95,7 +95,7 @@ def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarra
 
     rows, columns = linear_sum_assignment(cost)
     n = len(rows)
-    # Potentials f, g with f_i + g_j <= c_ij, and equality on matched pairs: shortest paths by Bellman-Ford.
+    # Potentials f, g with f_i + g_j <= c_ij, and equality for matched pairs: shortest paths by Bellman–Ford.
     reduced = cost - cost[np.arange(n), columns][:, None]
     matched_right = np.zeros(n)  # g of the column matched to row i
     for _ in range(n):
@@ -110,9 +110,9 @@ def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarra
 
 
 def linear_program(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Return tuples (s, k), their mass (s,) and the potentials of any problem.
+    """Return tuples (s, k), their mass (s,) and the potentials of a problem, by linear programming.
 
-    The linear program has one unknown per tuple and one equation per point.
+    The linear program has one unknown per tuple and one equation per point, with right-hand side `target` (N,).
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_array

@@ -23,13 +23,13 @@ from m3g.solvers.solution import Solution
 class Sinkhorn(Solver):
     r"""Multi-marginal Sinkhorn algorithm (Algorithm 1 of the paper) for any cost, the reference for other solvers.
 
-    A sweep updates the potential :math:`f_l` of every view in turn, so that the marginal :math:`m_l(P)` of the coupling
-    equals the weights :math:`a_l`. This is block coordinate ascent on the dual (Eq. 9 of the paper):
+    A sweep updates the potential :math:`f_l` of one view after the other, so that the marginal :math:`m_l(P)` of the
+    coupling equals the weights :math:`a_l`. This is block coordinate ascent on the dual (Eq. 9 of the paper):
 
     .. math:: f_l \leftarrow f_l - \varepsilon \bigl( \log m_l(P) - \log a_l \bigr), \qquad l = 1, \dots, k
 
-    Complexity: O(k n^k) per sweep, which reads the cost tensor and computes n^k exponentials k times; O(k³ n^k / ε²) in
-    total. Memory: the cost tensor, n^k numbers.
+    Complexity: O(k n^k) per sweep, which reads the cost tensor and computes n^k exponentials k times. The worst case of
+    a solve is O(k³ n^k / ε²). Memory: the cost tensor, n^k numbers.
 
     Args:
         max_steps: maximum number of sweeps over the k views.

@@ -33,20 +33,21 @@ class Solution:
         epsilon: weight of the entropy.
         value: OT_eps, the regularised cost ⟨P, C⟩ + eps ⟨P, log P - 1⟩ of the best polymatching, in the batch shape of
             the problem. It is computed as the dual value at the potentials (Eq. 9 of the paper), which is a lower bound
-            before convergence; with solver="sampled", it is an estimate.
-        flat_potentials: (b, N), the concatenated `potentials`. They may be float64 even if the costs are float32: if f
-            and C are much larger than eps, rounding f to float32 would increase the error of the marginals.
+            before convergence. With solver="sampled", it is an estimate.
+        flat_potentials: (b, N), the concatenated potentials of all views and all b problems. They may be float64 even
+            if the costs are float32: if f and C are much larger than eps, rounding f to float32 would increase the
+            error of the marginals.
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
             `mass` if the solve converged.
         num_steps: number of sweeps and Newton steps; 1 with solver="linear-program".
         tol: the requested tolerance, relative to the mass.
         solver: name of the solver.
         coupling_form: internal representation of the coupling.
-        standard_error: standard error of `value` and thus of the loss (batch shape), if the solver samples; otherwise
-            None. It is infinite if a solve with a fixed number of steps is untrusted.
-        relative_gradient_error: standard error of the gradient of the loss, divided by the norm of that gradient (batch
-            shape), if the solver samples; otherwise None. The gradient is taken with respect to the points, or to the
-            cost matrices of a `PairwiseCost`.
+        standard_error: standard error of `value`, and thus of the matching gap (batch shape), if the solver samples;
+            otherwise None. It is infinite if a solve with `fixed_steps` is untrusted.
+        relative_gradient_error: standard error of the gradient of the matching gap, divided by the norm of that
+            gradient (batch shape), if the solver samples; otherwise None. The gradient is that with respect to the
+            points, or to the cost matrices of a `PairwiseCost`.
         reason: how the solve ended, if the solver provides it; otherwise `result` infers it from the tensors.
         gradients: derivatives of `value` with respect to the problem's tensors, if the solver computed them.
         mass: sum of the weights of a view (batch shape).
@@ -89,7 +90,7 @@ class Solution:
 
     @property
     def result(self) -> Result:
-        """How the solve of the worst problem of the batch ended; `result.value` is a message.
+        """Status of the solve, that of the worst problem in a batch; `result.value` is a message.
 
         With `fixed_steps`, the error is read on the host only when this property is accessed.
         """
@@ -107,7 +108,7 @@ class Solution:
 
     @property
     def converged(self) -> bool:
-        """Whether every problem of the batch reached the tolerance with finite numbers, and no result is untrusted."""
+        """Whether the solve of every problem of the batch reached the tolerance, and no result is untrusted."""
         return self.result in (Result.CONVERGED, Result.ESTIMATED)
 
     def _shaped(self, tensor: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ from m3g.solvers.support import Support
 
 # Weight below which a problem is solved in float64.
 MIN_FLOAT32_WEIGHT = 1e-20
-# Weights are divided by their sum, and the solution is multiplied by it, unless the sum differs from 1 by less than
-# this.
+# Maximum deviation of the sum of the weights from 1. For other sums, weights are divided by their sum, and the solution
+# is multiplied by it.
 UNIT_SUM_ATOL = 1e-4
 
 SOLVERS: dict[str, type[Solver]] = {
@@ -73,16 +73,17 @@ def solve(
 ) -> Solution:
     r"""Solve entropic multi-marginal optimal transport: find the best polymatching (Eq. 8 of the paper).
 
-    .. math:: \min_P \; \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
+    .. math:: \min_{P \geq 0} \; \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
+        \quad \text{subject to} \quad m_l(P) = a_l, \quad l = 1, \dots, k
 
-    over non-negative tensors :math:`P` (n_1, …, n_k) with the marginals :math:`m_l(P) = a_l`, the weights of the points
-    of view l.
+    where :math:`P` and the costs :math:`C` are tensors (n_1, …, n_k), :math:`m_l(P)` is the marginal of view l, and
+    :math:`a_l` are the weights of its points.
 
     Args:
         problem: a cost applied to views, such as `CircularVariance()(views)`, or a dense cost tensor (n_1, …, n_k).
         epsilon: weight of the entropy, > 0 (must be 0 with solver="linear-program").
-        tol: stop when Σ_l |m_l(P) - a_l|_1 is at most this fraction of the mass Σ_i a_l[i], which is 1 without
-            `weights`.
+        tol: stop when the marginal error Σ_l |m_l(P) - a_l|_1 is at most this fraction of the mass Σ_i a_l[i], which
+            is 1 without `weights`.
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or an object such as
             `Factored(newton=False)`.
         weights: k tensors a_l (n_l), or (..., n_l) for a batch, with a common sum; 1 / n_l by default. The potential of
@@ -95,9 +96,9 @@ def solve(
     Returns:
         A `Solution`. Check `converged` before using it.
 
-    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense" (O(k n²) for "factored" if the pairs
-    with a cost form a tree), O(k n^k) for "sinkhorn", O(k n d R) for "sampled" of rank R. "factored" and "dense"
-    usually take fewer than 20 steps, "sinkhorn" O(1 / eps²) sweeps. `m3g.workload` predicts operations and memory.
+    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense", O(k n^k) for "sinkhorn", and
+    O(k n d R) for "sampled" of rank R. "factored" and "dense" usually take fewer than 20 steps, "sinkhorn" O(1 / eps²)
+    sweeps. The docstring of each solver has details. `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g

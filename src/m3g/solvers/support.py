@@ -45,7 +45,7 @@ class Support:
         return PaddedSolution(**content, support=self)
 
     def extend(self, tensor: Tensor, views: Sequence[int], fill: float = 0.0) -> Tensor:
-        """Extend the last axes, one for each of `views`, to all points; entries of other points are `fill`."""
+        """Extend the last axes, one for each of `views`, to all points; entries of added points are `fill`."""
         for axis, l in enumerate(views, start=tensor.ndim - len(views)):
             shape = [*tensor.shape[:axis], self.sizes[l], *tensor.shape[axis + 1 :]]
             tensor = tensor.new_full(shape, fill).index_copy(axis, self.rows[l], tensor)

@@ -16,10 +16,12 @@ from m3g.solvers.shared.couplings import summed_gradients
 class KernelCoupling(Coupling):
     """Coupling P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
 
-    K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: `rows` replaces
-    a K that is in memory by P, and a K that was passed on as disposable is recomputed if it is read again.
+    K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: if K is in
+    memory, `rows` overwrites it with P, and `unscaled_rows` may release it as disposable. A later access then
+    recomputes K.
 
     Args:
+        log_scaling: (b, N).
         scalings: exp(log_scaling - base), k tensors (b, n_l), if already computed.
     """
 
@@ -37,7 +39,7 @@ class KernelCoupling(Coupling):
 
     @property
     def scalings(self) -> list[Tensor]:
-        """Scalings u with P = K ∘ ⊗u; 1 after `rows` has multiplied K by them."""
+        """Scalings u_l (b, n_l) with P = K ∘ ⊗u; 1 after `rows` has multiplied K by them."""
         if self._scalings is None:
             self._scalings = self.kernel.scalings(self._log_scaling)
             self.kernel.release_cost()
@@ -47,9 +49,9 @@ class KernelCoupling(Coupling):
         if self._is_scaled or self.kernel.dtype != self.dtype:
             return self.rows(), None, False
         scalings = self.scalings
-        given = self.kernel.given_away() if self.kernel.problem.reads_coupling_once else None
-        if given is not None:
-            return [(self.kernel.own, given)], scalings, True
+        released = self.kernel.release_kernel() if self.kernel.problem.reads_coupling_once else None
+        if released is not None:
+            return [(self.kernel.own, released)], scalings, True
         return self.kernel.slabs(), scalings, False
 
     def rows(self) -> Iterator[tuple[slice, Tensor]]:
@@ -77,8 +79,8 @@ class KernelCoupling(Coupling):
     def exchanged_gradients(self, problem: Problem) -> tuple[Tensor, ...] | None:
         """Return the gradient, summed over the processes that share the solve; None if there is only one process.
 
-        Pair marginals are exchanged here too: an exchange requires all processes, and later perhaps only some of them
-        request pair marginals.
+        Pair marginals are exchanged here too: an exchange requires all processes, but later only some of them may read
+        the pair marginals.
         """
         sharing = self.kernel.sharing
         if sharing is None:

@@ -27,8 +27,8 @@ from m3g.solvers.dense.powers import clamped_, is_fast, power_, range_of_logs
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
-# Magnitude of the log of a product of scalings beyond which the kernel is recomputed. Up to it, entries of P above
-# 1e-25 have a kernel within the range of float32. If no entry was clamped, twice this magnitude is allowed.
+# Magnitude of the log of a product of scalings beyond which K is recomputed. Up to it, entries of P above 1e-25 have an
+# entry of K within the range of float32. If no entry of K was clamped, twice this magnitude is allowed.
 STRETCH = {torch.float32: 30.0, torch.float64: 300.0}
 # K is computed as a power of 2, which is up to three times as fast as a power of e. Exponents are clamped, because sums
 # of denormal numbers take ten times as long.
@@ -41,10 +41,12 @@ class Kernel:
 
     Attributes:
         base: (b, N), log scalings absorbed in K, in float64 if the device supports it.
+        fixed: whether no value may be read on the host.
+        sharing: the processes that share the solve; None if there is only one.
         own: the rows of view 0 in K: all, or those of this process if several share a solve.
         kept: whether K is in memory, as one slab of these rows.
         keeps_cost: whether the cost tensor stays in memory besides K, because it is read again.
-        clamped: whether small entries of K may have been replaced.
+        clamped: whether small entries of K may have been clamped.
         log_argument: `Problem.log_argument`, because a power of it is faster than an exponential of the cost; or None.
         lead: the number of views in the leading group A; the others are group B. A has α tuples, and B has β.
     """
@@ -77,19 +79,19 @@ class Kernel:
         if not self.keeps_cost:
             self._kernel = None
         cost = self._costs() if self._cost is None else self._cost
-        here = cost if cost.dtype == self.dtype else cost.to(self.dtype)
+        converted = cost if cost.dtype == self.dtype else cost.to(self.dtype)
         self._cost = cost if self.keeps_cost else None
-        if here is self._cost:
-            return here, cost.new_empty(cost.shape) if self._kernel is None else self._kernel
-        here = here.contiguous()
-        return here, here
+        if converted is self._cost:
+            return converted, cost.new_empty(cost.shape) if self._kernel is None else self._kernel
+        converted = converted.contiguous()
+        return converted, converted
 
     @property
     def rows(self) -> list[slice]:
         return [self.own] if self.kept else slabs(self.sizes, self.problem.num_batch, self.dtype.itemsize, self.own)
 
     def _joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """Concatenate rows of view 0, along axis 1, of all slabs and processes."""
+        """Concatenate the rows of view 0, which are axis 1, of all slabs and processes."""
         own = concatenated_rows(parts)
         if self.sharing is None:
             return own
@@ -120,7 +122,7 @@ class Kernel:
             self._kernel = self._exponential(cost, self.own, None if self.fixed else out)
 
     def absorb_lowest(self, lowest: float, like: Tensor) -> None:
-        """Absorb the lowest cost, so that entries of K are at most 1; `like` (b, N) has the dtype of log scalings."""
+        """Absorb the lowest cost, so that entries of K are at most 1; `like` (b, N) has the dtype of the base."""
         self.base, self.clamped = torch.zeros_like(like), False
         self.base[:, : self.sizes[0]] = lowest / self.epsilon
         power = self.problem.factor / self.epsilon
@@ -148,7 +150,7 @@ class Kernel:
         return out.exp2_().view(b, rows.stop - rows.start, *self.sizes[1:])
 
     def scalings(self, log_scaling: Tensor) -> list[Tensor]:
-        """Return u_l (b, n_l) with P = K ∘ ⊗u; K is recomputed if they would leave the range."""
+        """Return u_l (b, n_l) with P = K ∘ ⊗u; K is recomputed if the scalings would exceed the range."""
         if self.base is None or (not self.fixed and self._stretched(log_scaling)):
             self.absorb(log_scaling)
         assert self.base is not None
@@ -166,35 +168,33 @@ class Kernel:
         return -limit <= low and high <= limit  # also False for NaN, which the caller detects in the marginals
 
     def absorb_minima(self, dtype: torch.dtype) -> None:
-        """Absorb log scalings for which every point has a tuple with an entry of 1, and none has a larger one.
-
-        This is a Sinkhorn sweep with hard instead of soft minima.
-        """
+        """Absorb the result of a Sinkhorn sweep with hard minima: the largest entry of K is then 1 for every point."""
         if not self.kept or self.fixed:
             self.absorb(self._minima(dtype))
             return
         # Two passes per view, in the memory of K, which contains the exponents before the exponential.
         cost, out = self._exponents()
-        left = torch.mul(cost, -LOG2_E / self.epsilon, out=out)
+        exponents = torch.mul(cost, -LOG2_E / self.epsilon, out=out)
         parts = []
         for l in range(self.k):
-            least = left.amax([a + 1 for a in range(self.k) if a != l]).neg_()
+            least = exponents.amax([a + 1 for a in range(self.k) if a != l]).neg_()
             least = least if l == 0 else self._reduced(least, "MIN")
-            left += along(least, (l,), self.k)
+            exponents += along(least, (l,), self.k)
             parts.append(self._joined([least]) if l == 0 else least)
-        self._kernel = left.clamp_(min=LEAST_EXPONENT[self.dtype]).exp2_()
+        self._kernel = exponents.clamp_(min=LEAST_EXPONENT[self.dtype]).exp2_()
         self.base, self.clamped = torch.cat(parts, 1).to(dtype) / LOG2_E, True
 
     def _minima(self, dtype: torch.dtype) -> Tensor:
+        """Return the log scalings (b, N) of `absorb_minima`, slab by slab."""
         b = self.problem.num_batch
         parts = [torch.zeros(b, n, dtype=self.dtype, device=self.problem.device) for n in self.sizes]
         for l in range(self.k):
             minima = []
             for rows, cost in self.costs():
-                left = cost.to(self.dtype) / self.epsilon
+                reduced = cost.to(self.dtype) / self.epsilon
                 for m, part in enumerate(parts[:l]):
-                    left = left - along(part[:, rows] if m == 0 else part, (m,), self.k)
-                minima.append(left.amin([a + 1 for a in range(self.k) if a != l]))
+                    reduced = reduced - along(part[:, rows] if m == 0 else part, (m,), self.k)
+                minima.append(reduced.amin([a + 1 for a in range(self.k) if a != l]))
             parts[l] = self._joined(minima) if l == 0 else self._reduced(torch.stack(minima).amin(0), "MIN")
         return torch.cat(parts, 1).to(dtype)
 
@@ -281,12 +281,12 @@ class Kernel:
             scalings = [scalings[0][:, self.own], *scalings[1:]]
             self._kernel = self.scaled(self._kernel, scalings, in_place=not self.fixed)
 
-    def given_away(self) -> Tensor | None:
-        """Return K, which the caller may overwrite; None if it is not in memory. From now on, slabs are recomputed."""
+    def release_kernel(self) -> Tensor | None:
+        """Return K, which the caller may overwrite, or None if it is not in memory; later slabs are recomputed."""
         if self._kernel is None or self.fixed or self.sharing is not None or not overwritable(self._kernel):
             return None
-        given, self._kernel, self.kept = self._kernel, None, False
-        return given
+        released, self._kernel, self.kept = self._kernel, None, False
+        return released
 
     def release_cost(self) -> None:
         """Release the cost tensor, which is not read again."""

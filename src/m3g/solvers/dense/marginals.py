@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def suffix_products(rows: Sequence[Tensor]) -> list[Tensor]:
-    """Return u_l ⊗ … ⊗ u_j (b, 1, n_l ⋯ n_j) of rows u_1, …, u_j (b, 1, n) for every l."""
+    """Return u_l ⊗ … ⊗ u_j (b, 1, n_l ⋯ n_j) for every l, from rows u_1, …, u_j (b, 1, n_l)."""
     out = [rows[-1]]
     for row in reversed(rows[:-1]):
         out.append(_outer(row, out[-1]))
@@ -33,7 +33,7 @@ def reduced_joints(joint: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
 
 
 def group_marginals(joints: Sequence[Tensor], products: Sequence[Tensor]) -> list[Tensor]:
-    """Return the marginal (b, 1, n_l), without its own scaling, of every view from `reduced_joints`.
+    """Return the marginal of every view without its own scaling (b, 1, n_l), from the results of `reduced_joints`.
 
     `products` are the `suffix_products` of the same scalings.
     """
@@ -43,10 +43,10 @@ def group_marginals(joints: Sequence[Tensor], products: Sequence[Tensor]) -> lis
 def group_update(
     joints: Sequence[Tensor], wanted: Sequence[Tensor], rounds: int = 1
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Scale each view of a group, the last first, to its marginal `wanted`, and return scalings and suffix products.
+    """Return scalings with which each view of a group, from the last to the first, has its marginal `wanted`.
 
-    `joints` are the `reduced_joints` of the scalings before the update. A group of several views is updated `rounds`
-    times.
+    Also return their `suffix_products`. `joints` are the `reduced_joints` of the scalings before the update. A group of
+    several views is updated `rounds` times.
     """
     if len(wanted) == 1:
         scalings = [wanted[0] / joints[0]]

@@ -15,7 +15,7 @@ LARGEST, ENTRIES = 128, 2**17
 
 
 def is_fast(power: float) -> bool:
-    """Return whether `power_` computes this power: a multiple of 1/2, up to rounding, of at most `LARGEST`."""
+    """Return whether `power_` can compute this power: a multiple of 1/2, up to rounding, of at most `LARGEST`."""
     return 0.5 <= power <= LARGEST and abs(2 * power - round(2 * power)) < 1e-9
 
 
@@ -44,12 +44,12 @@ def power_(tensor: Tensor, power: float, factor: float) -> Tensor:
 
 
 def clamped_(argument: Tensor, least: float) -> Tensor:
-    """Replace entries below `least` by it."""
+    """Replace entries below `least` by `least`, in place."""
     return torch.threshold_(argument, least, least)
 
 
 def range_of_logs(argument: Tensor, low: float, high: float, problem: Problem) -> tuple[float, float]:
-    """Return the range of the costs of a problem from the range of `log_argument`, which is clamped if required."""
+    """Return the range of the costs from the range (low, high) of `log_argument`, which is clamped if required."""
     least = problem.least_argument
     if low < least:
         clamped_(argument, least)

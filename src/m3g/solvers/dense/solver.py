@@ -3,13 +3,13 @@
 1. K = exp(⊕base - C / eps) is computed with absorbed log scalings `base`, which keep it in the range of its dtype.
 2. Scaling sweeps by matrix–vector products with K (sweeps.py) reach the tolerance if epsilon is not small.
 3. Otherwise Newton steps on the dual follow (shared/ascent.py). The Hessian of the dual consists of the pair marginals,
-   which take three passes over K (costs/contraction.py).
+   whose computation requires three passes over K (costs/contraction.py).
 
 K is recomputed if the scalings differ much from the absorbed ones, and for each of the decreasing epsilons of a solve
 at a small epsilon. One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponentials
-dominate a solve. If the cost is a logarithm, like the circular standard deviation, and 2 / eps is a whole number, K is
-computed by multiplications instead (powers.py). K overwrites the cost tensor unless the cost is read again or belongs
-to the user. Beyond the memory limit, slabs of both are recomputed in each pass.
+dominate the time of a solve. If the cost is a logarithm, like the circular standard deviation, and 2 / eps is a whole
+number, K is computed by multiplications instead (powers.py). K overwrites the cost tensor unless the cost is read again
+or was passed as a tensor. Beyond the memory limit, slabs of both are recomputed in each pass.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ FIXED_SWEEPS = 3
 
 
 class TensorContraction(Contraction):
-    """Contraction of the full tensor; scalings are passed and returned as logarithms."""
+    """Contraction of the full tensor K; scalings are passed and returned as logarithms."""
 
     in_logs = True
 
@@ -75,12 +75,13 @@ class Dense(Solver):
 
     with absorbed log scalings b that keep K in range.
 
-    Complexity: the cost tensor, one or a few exponentials of n^k entries, and per step two (sweep) or three (Newton
-    step) passes over K of O(n^k) each. A Newton system of N = Σ n_l points takes O(N³) by factorisation if N is at most
-    400, and otherwise O(N²) per iteration of conjugate gradients, with a factorisation only if they do not converge.
+    Complexity: O(n^k) for one or a few exponentials of n^k entries, besides the cost tensor, and per step two (sweep)
+    or three (Newton step) passes over K. A Newton system of N = Σ n_l points takes O(N³) by factorisation if N is at
+    most 400, and otherwise O(N²) per iteration of conjugate gradients, with a factorisation only if they do not
+    converge.
 
-    Memory: K overwrites the cost tensor, so that a solve with its gradient takes at most about twice the memory of the
-    cost tensor. Further tensors of this size are allocated if the cost is read again (decreasing epsilon,
+    Memory: K overwrites the cost tensor, so that a solve with its gradient requires at most about twice the memory of
+    the cost tensor. Further tensors of this size are allocated if the cost is read again (decreasing epsilon,
     `fixed_steps`), was passed as a tensor, or has another dtype than K.
 
     Args:
@@ -201,7 +202,7 @@ class _AscentEnd(NamedTuple):
 
     Attributes:
         log_scaling: (b, N).
-        error: (b,).
+        error: (b,), the marginal error.
         scalings: exp(log_scaling - base), k tensors (b, n_l), if already computed.
     """
 

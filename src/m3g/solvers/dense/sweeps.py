@@ -1,9 +1,9 @@
 """Scaling sweeps in the exponential domain, the initialisation of the Newton steps.
 
-The views are divided into two groups A and B, so that K is a matrix (α, β). One product K u_B suffices for the updates
-of all views of A, which use the joint marginal of A only, and u_Aᵀ K for those of B: a sweep is two passes over K
-without an exponential. If many sweeps are left, the log scalings of A are extrapolated to the limit of a geometric
-series at the observed rate of convergence (Aitken's method), which halves the number of sweeps.
+The views are divided into two groups A and B, so that K is a matrix (α, β). The updates of all views of A use only the
+joint marginal of A, and thus one product K u_B; those of B use one product u_Aᵀ K. A sweep is therefore two passes over
+K, without an exponential. If many more sweeps are expected, the log scalings of A are extrapolated to the limit of a
+geometric series at the observed rate of convergence (Aitken's method), which halves the number of sweeps.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from m3g.solvers.shared.processes import read_each
 
 # Rounds over the views of a group per product with K.
 ROUNDS = 2
-# Sweeps before the rate of convergence is estimated, and the expected number of sweeps up to which sweeping continues.
+# Sweeps before the rate of convergence is estimated, and the largest expected number of further sweeps for which
+# sweeping continues.
 FIRST_SWEEPS, WORTH = 3, 12
-# Scalings are extrapolated if the rate of convergence is less than SLOWEST; after two sweeps, less than RELIABLE.
+# Scalings are extrapolated if the rate of convergence, the ratio of successive errors, is less than SLOWEST; after only
+# two sweeps, if it is less than RELIABLE.
 SLOWEST, RELIABLE = 0.95, 0.4
 
 
@@ -32,8 +34,8 @@ class Swept:
 
     Attributes:
         log_scaling: (b, N).
-        scalings: those of the kernel, k tensors (b, n_l).
-        error: (b,), and `worst`, its largest value.
+        scalings: scalings of K, k tensors (b, n_l).
+        error: (b,), the marginal error, and `worst`, its maximum over the batch.
         num_steps: number of sweeps.
     """
 
@@ -45,9 +47,10 @@ class Swept:
 
 
 def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: int = WORTH) -> Swept:
-    """Sweep from the base of the kernel until the error is at most `tol`, or more than `worth` sweeps would follow.
+    """Sweep, starting at the base of the kernel, until the error is at most `tol` or Newton steps would be faster.
 
-    `target` (b, N) are the weights in the dtype of the kernel.
+    The latter is assumed if more than `worth` further sweeps are expected. `target` (b, N) are the weights in the dtype
+    of the kernel.
     """
     assert kernel.base is not None
     h = kernel.lead
@@ -56,9 +59,9 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     wanted_a, wanted_b = wanted[:h], wanted[h:]
     # A group B of one view has an exact marginal after its update, so it does not contribute to the error.
     num_checked = target.shape[2] if kernel.k - h > 1 else sum(kernel.sizes[:h])
-    minus_goal = -target[:, :, :num_checked]
+    minus_target = -target[:, :, :num_checked]
     first = list(torch.split_with_sizes(torch.ones_like(target), kernel.sizes, 2))
-    good, parts_a, parts_b = first, first[:h], first[h:]
+    valid, parts_a, parts_b = first, first[:h], first[h:]
     errors = [math.inf, math.inf]
     error: Tensor | None = None
     previous: Tensor | None = None
@@ -80,26 +83,26 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
         if len(parts_b) > 1:
             marginals += group_marginals(reduced_joints(sums_b, parts_b), products_b)
         scalings = torch.cat([*parts_a, *parts_b], 2)
-        off = torch.addcmul(minus_goal, torch.cat(marginals, 2), scalings[:, :, :num_checked])
-        previous, error = error, torch.linalg.vector_norm(off, ord=1, dim=(1, 2))
+        residual = torch.addcmul(minus_target, torch.cat(marginals, 2), scalings[:, :, :num_checked])
+        previous, error = error, torch.linalg.vector_norm(residual, ord=1, dim=(1, 2))
         worst, low, high = _observed(kernel, error, scalings, products_a[0], products_b[0])
         errors.append(worst)
         if not (math.isfinite(low) and math.isfinite(high) and not math.isnan(worst)):
             # After an overflow within one sweep, the previous scalings are a better start.
-            return _swept(kernel, good, error, math.inf, num_steps)
-        good = [*parts_a, *parts_b]
+            return _swept(kernel, valid, error, math.inf, num_steps)
+        valid = [*parts_a, *parts_b]
         if worst <= tol or num_steps >= max_steps or (plain > 0 and not _worthwhile(errors, tol, worth)):
-            return _swept(kernel, good, error, worst, num_steps)
+            return _swept(kernel, valid, error, worst, num_steps)
         if not kernel.in_range(low, high):
-            kernel.absorb(_log_scaling(kernel, good))
-            good, parts_a, parts_b, plain = first, first[:h], first[h:], 0
+            kernel.absorb(_log_scaling(kernel, valid))
+            valid, parts_a, parts_b, plain = first, first[:h], first[h:], 0
             joints_a = reduced_joints(kernel.lead_sums(), parts_a)
 
 
 def _remaining_steps(errors: list[float], error: Tensor | None, previous: Tensor | None) -> float | Tensor:
     """Return the length of all further steps in units of the last one, r + r² + …, for the rate of convergence r.
 
-    The last two errors are given as the largest of the batch, and for each of its problems.
+    `errors` are the largest errors of the batch so far; `error` and `previous` (b,) are the last two of each problem.
     """
     assert error is not None
     assert previous is not None
@@ -113,9 +116,10 @@ def _remaining_steps(errors: list[float], error: Tensor | None, previous: Tensor
 def _observed(
     kernel: Kernel, error: Tensor, scalings: Tensor, product_a: Tensor, product_b: Tensor
 ) -> tuple[float, float, float]:
-    """Return the largest error, and bounds of the log of a product of scalings, infinite if a product has overflowed.
+    """Return the largest error, and bounds on the log of a product of scalings, infinite if a product has overflowed.
 
-    The bounds from the smallest and the largest scaling of all views are sufficient unless they exceed the range.
+    Bounds from the smallest and the largest scaling are read first. If they exceed the range of the kernel, sharper
+    bounds are computed from the products of each group.
     """
     worst, least, most = read_each(error if error.numel() == 1 else error.amax(), *scalings.aminmax())
     if least > 0 and most < math.inf:
@@ -140,13 +144,13 @@ def _log_scaling(kernel: Kernel, rows: list[Tensor]) -> Tensor:
 
 
 def _many_left(errors: list[float], tol: float, slowest: float) -> bool:
-    """Return whether more than one sweep is left at the last rate of convergence, which is less than `slowest`."""
+    """Return whether more than one sweep remains at the last rate of convergence, and this rate is below `slowest`."""
     rate = errors[-1] / errors[-2]
     return 0 < rate < slowest and errors[-1] * rate > tol
 
 
 def _worthwhile(errors: list[float], tol: float, worth: int) -> bool:
-    """Return whether `worth` sweeps would be enough to reach the tolerance at the last rate of convergence."""
+    """Return whether `worth` further sweeps would reach the tolerance at the last rate of convergence."""
     if len(errors) <= FIRST_SWEEPS + 1:
         return True
     rate = errors[-1] / errors[-2]

@@ -1,7 +1,7 @@
 """Contraction of kernels of all pairs of views, by matrix products.
 
-One view c is the pivot, and the other views are split into two groups A and B. Let α and β be tuples of points of A and
-B, and let
+One view c is the pivot, and the other views are divided into two groups A and B. Let α and β be tuples of points of A
+and of B, and let
 
 - L[α, c] be the product of the kernels within A and between A and the pivot,
 - R[β, c] the product of the kernels within B and between B and the pivot,
@@ -11,8 +11,8 @@ with the scalings included. The joint marginals are then
 
     M = W ∘ (L Rᵀ)  of A and B,      L ∘ (W R)  of A and the pivot,      R ∘ (Wᵀ L)  of B and the pivot.
 
-Three matrix products of n^k multiply-adds thus yield every pair marginal, without a tensor of n^k entries. A large M is
-computed slab by slab.
+Three matrix products of n^k multiply-adds therefore yield all pair marginals, without a tensor of n^k entries. A large
+M is computed slab by slab.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FEW_COLUMNS = 16
 class CompleteContraction(Contraction):
     """Contraction of kernels {(l, m): (b, n_l, n_m)} of all pairs of views l < m.
 
-    With four views or more, intermediate results of the size of M or R are written to buffers that are allocated once
+    With four or more views, intermediate results of the size of M or R are written to buffers that are allocated once
     per solve. With `whole`, for compiled code, M is not split into slabs and there are no buffers, so that control flow
     does not depend on sizes. With `sharing`, only the rows of the leading view that belong to this process are
     contracted, and the pair marginals are those of its shard.
@@ -262,7 +262,7 @@ class CompleteContraction(Contraction):
 def times(matrix: Tensor, columns: Tensor) -> Tensor:
     """Return T V (b, s, c) of T (b, s, n) and V (b, n, c).
 
-    If c is small, it is computed as (Vᵀ Tᵀ)ᵀ, which is up to four times as fast.
+    If c is small, the product is computed as (Vᵀ Tᵀ)ᵀ, which is up to four times as fast.
     """
     if torch.compiler.is_compiling() or columns.shape[2] >= FEW_COLUMNS or matrix.shape[1] <= columns.shape[2]:
         return torch.bmm(matrix, columns)

@@ -1,7 +1,7 @@
 """Contraction of kernels on any graph of views.
 
-opt_einsum chooses the order of contraction. On a tree, the pair marginal of an edge costs O(k n²), and that of
-any other pair of views O(k n³) :cite:`haasler2021`.
+opt_einsum chooses the order of contraction. On a tree, the marginal of a view and the pair marginal of an edge cost
+O(k n²), and the pair marginal of any other two views costs O(k n³) :cite:`haasler2021`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class GraphContraction(Contraction):
         self.returned_pairs = all_edges(len(self.sizes)) if all_pairs else list(kernels)
 
     def _contract(self, kept: tuple[int, ...], scalings: Sequence[Tensor]) -> Tensor:
+        """Return the marginal on the views `kept`: (b, n_l), or (b, n_l, n_m) for two views."""
         num_batch = next(iter(self.kernels.values())).shape[0]
         terms = (*((l,) for l in range(len(self.sizes))), *self.kernels)
         contract = expression(terms, tuple(self.sizes), num_batch, kept)
@@ -57,9 +58,9 @@ class GraphContraction(Contraction):
 def expression(
     terms: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]
 ) -> Any:
-    """Return the contraction of factors to the marginal on the kept views, or to the mass (b,).
+    """Return a function of factors that contracts them to the marginal on the kept views, or to the mass (b,).
 
-    A term is the views (l, m, …) of a factor (b, n_l, n_m, …).
+    `terms` contains, for each factor (b, n_l, n_m, …), its views (l, m, …).
     """
     letters = [opt_einsum.get_symbol(l + 1) for l in range(len(sizes))]
     batch = opt_einsum.get_symbol(0)

@@ -29,9 +29,9 @@ class Kernels(NamedTuple):
         shift: (b, N), in float64 if the device supports it. The potentials are eps · h + shift for log scalings h. None
             means 0.
         in_range: whether `matrices` are kernels. Otherwise they are logarithms, because products of kernels would
-            exceed the range of float64, or because logarithms were requested. The range is checked only if values are
-            read. The limit is that of float64 even on a device without float64. If a solve there exceeds the range of
-            float32, `Factored` repeats it with logarithms.
+            exceed the range of float64, or because logarithms were requested. The range is checked only if values may
+            be read on the host. The limit is that of float64 even on a device without float64: if a solve on such a
+            device exceeds the range of float32, `Factored` repeats it with logarithms.
         reach: an upper bound on the absolute value of the exponent of a tuple; 0 if no value was read on the host.
     """
 
@@ -59,7 +59,7 @@ def pair_kernels(
     """Return the kernels of a problem, or their logarithms with `logs`.
 
     The kernels have the dtype of the problem, or float64 if `tol` requires it. With `read_values`, the range of the
-    exponents is read on the host, and for a large range the result is in float64 or consists of logarithms.
+    exponents is read on the host. For a large range, the result is in float64, or consists of logarithms.
     """
     dtype = problem.dtype
     double = vector_dtype(problem.device)
@@ -82,7 +82,7 @@ def pair_kernels(
 
 
 def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
-    """Return initial log scalings (b, N): the log weights plus, for each edge, log scalings that balance its kernel."""
+    """Return initial log scalings (b, N): log weights, plus log scalings that balance the kernel of each edge."""
     b, k = problem.num_batch, problem.k
     log_target = kernels.target.log()
     dtype = log_target.dtype
@@ -120,7 +120,7 @@ def balance(kernels: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Return -log u (b, n, 1) and -log v (b, m, 1) such that diag(u) K diag(v) has nearly constant row and column sums.
 
     u and v are the result of `steps` steps of the two-view Sinkhorn algorithm for kernels K (b, n, m), up to a constant
-    factor. The factor does not matter, because solvers first scale the leading view to its weights.
+    factor, which has no effect because solvers first scale the leading view to its weights.
     """
     transposed = kernels.mT
     left = kernels.mean(2, keepdim=True)

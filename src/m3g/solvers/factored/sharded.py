@@ -21,7 +21,7 @@ EXCHANGED_SIZE = 2048
 
 
 class ShardedContraction(Contraction):
-    """Contraction `own` of the slab of this process, whose results are summed over all processes."""
+    """Contraction of a coupling, the sum over all processes of the contractions `own` of their slabs."""
 
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard

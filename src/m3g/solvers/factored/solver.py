@@ -64,13 +64,13 @@ class Factored(Solver):
     where :math:`m_l` are the marginals and :math:`P_{lm}` the pair marginals of P. H is the negative Hessian of the
     dual, up to a factor. If epsilon is not small, a few sweeps of Algorithm 1 replace the Newton steps.
 
-    Complexity per step: three matrix products of n^k multiply-adds and one linear system of size k n; O(k n²) if the
-    pairs of views with a cost form a tree. Usually fewer than 10 steps are required. Memory: at most O(n^(k-1)),
-    without a tensor of n^k entries.
+    Complexity per step: three matrix products of n^k multiply-adds and one linear system of size k n. A large problem
+    whose pairs of views with a cost form a tree takes O(k² n²) per sweep, or O(k³ n³) per Newton step. Usually fewer
+    than 10 steps are required. Memory: at most O(n^(k-1)), without a tensor of n^k entries.
 
     Args:
-        newton: whether to take Newton steps; False takes Sinkhorn updates only. None means True, unless some pairs of
-            views have no cost and there are more than 2048 points in total.
+        newton: whether to take Newton steps; False means sweeps of Algorithm 1 or Sinkhorn updates only. None means
+            True, unless some pairs of views have no cost and there are more than 2048 points in total.
         max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
         check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1
             on a CPU and 4 elsewhere.
@@ -124,7 +124,7 @@ class Factored(Solver):
                 bool(torch.isfinite(tensor).all()) for tensor in problem.tensors
             ):
                 return solution
-            # The range was estimated from the costs. Weights of very different magnitudes require a larger one.
+            # The range was estimated from the costs. Weights of very different magnitudes require a larger range.
             kernels = pair_kernels(problem, weights, epsilon=epsilon, tol=tol, read_values=True, logs=True)
         return self._solve_in_logs(problem, kernels, epsilon, tol)
 
@@ -190,7 +190,7 @@ class Factored(Solver):
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' for "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
-        # The same line and the same text at every call, so that Python's default filter shows the warning once.
+        # One line of code and one text for all calls, so that Python's default filter shows the warning once.
         warnings.warn(
             "epsilon is too small for the range of float64 with these costs: solver='factored' works in the log "
             "domain, which is slower.",
@@ -216,7 +216,7 @@ class Factored(Solver):
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
-    """Return whether the exponents are small, all tensors have one dtype, and M of sweeps.py fits into one slab."""
+    """Return whether exponents are small, all tensors have one dtype, and the matrix M of sweeps.py fits one slab."""
     return (
         contraction.fits_one_slab()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype

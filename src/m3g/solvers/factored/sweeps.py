@@ -3,11 +3,11 @@
 Let L, R and W be the products of kernels of contraction.py, here without scalings. With the scalings u of the group A,
 v of the group B and w of the pivot c, the joint marginal of A and B and the marginal of the pivot are
 
-    M = W ∘ (L diag(w) Rᵀ),      P_AB = diag(u) M diag(v),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
+    P_AB = diag(u) M diag(v),      M = W ∘ (L diag(w) Rᵀ),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
 
-M depends on neither u nor v. A sweep therefore takes two matrix products: one for M, with which every view of A and B
-is updated by a matrix-vector product, and one for the update of the pivot. Two views have no pivot: M is their kernel,
-and a sweep consists of two updates (`sweep_two`).
+M depends on neither u nor v. A sweep therefore requires two matrix products: one for M, with which every view of A and
+B is updated by a matrix–vector product, and one for the update of the pivot. Two views have no pivot: M is their
+kernel, and a sweep consists of two updates (`sweep_two`).
 
 Vectors are rows (b, 1, n). The `sums` of a view are its marginal without its scaling, so the updated scaling is
 `wanted / sums`, where `wanted` are the weights.
@@ -30,7 +30,7 @@ Summed = Callable[[Tensor], Tensor]
 
 # Values of `Kernels.reach`, the bound on the exponent of a tuple. For every multiple of FLAT_REACH, one more sweep
 # (for two views, two more) precedes the first reading of the error. Beyond SWEPT_REACH, there are no sweeps, because
-# balanced kernels are a better start for Newton steps.
+# Newton steps converge faster from balanced kernels.
 FLAT_REACH, SWEPT_REACH = 6.0, 60.0
 # Maximum number of sweeps before the error is first read, for small and for large problems. In a large problem, with
 # more than LONG tuples, reading the error is cheap compared with a sweep. For two views, the maximum is 2 · SWEEPS.
@@ -50,7 +50,7 @@ class PivotProducts:
 
     Attributes:
         sums: (b, 1, n_c), the current sums of the pivot.
-        sums_used: the sums from which M was computed.
+        sums_used: (b, 1, n_c), the sums from which M was computed.
         with_pivot: (b, α, n_c), the product L ∘ (W diag(v) R).
     """
 
@@ -175,7 +175,7 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
         for remaining in range(chunk - 1, -1, -1):
             if num_steps > 0:
                 pivot.joint()
-            # Updates of several views of one group interfere, so they are repeated in the last sweep.
+            # An update of one view of a group changes the marginals of the others, so the last sweep has two rounds.
             for _ in range(2 if remaining == 0 and len(wanted_b) > 1 else 1):
                 parts_b = updated_scalings(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
                 right = outer(parts_b)
@@ -264,9 +264,9 @@ def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = comp
 
 
 def sums_of_each(table: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
-    """Return, for each view of a group, a table (b, r, n_1 ⋯ n_j) times scalings, summed over other views: (b, r, n_l).
+    """Multiply a table (b, r, n_1 ⋯ n_j) by the scalings (b, 1, n_l) of a group; return its sums over all but one view.
 
-    `scalings` (b, 1, n_l) are those of all views of the group.
+    The sums have shape (b, r, n_l), one tensor for each view l of the group.
     """
     first, *rest = scalings
     if not rest:

@@ -5,9 +5,9 @@ each broadcast to the shape of P. Then
 
     dF/dC = P ∘ (⊕v - G) / eps,      H v = m(P ∘ G)
 
-with the Newton matrix H of the dual and the one-view marginals m. This is the change of P if the cost changes by G
-(response.py), a signed tensor. `Problem.gradient` maps it, like a coupling, to derivatives with respect to the tensors
-of the problem.
+with the Newton matrix H of the dual and the one-view marginals m. This signed tensor is the change of P if the cost
+changes by G (response.py). `Problem.gradient` maps it, like a coupling, to derivatives with respect to the tensors of
+the problem.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def differentiable_marginals(solution: Solution, view_sets: Sequence[tuple[int, ...]]) -> tuple[Tensor, ...]:
     """Return the marginals of the coupling on the given sets of views, differentiable in the problem's tensors.
 
-    Each set is a pair of views, or all views. Each marginal has shape (b, n, …). Request all marginals in one
-    call, so that they share the backward pass.
+    Each set is a pair of views, or all views. Each marginal has shape (b, n, …). Marginals returned by one call share
+    the backward pass.
     """
     if not solution.coupling_form.from_potentials:
         raise ValueError(
@@ -41,7 +41,7 @@ def differentiable_marginals(solution: Solution, view_sets: Sequence[tuple[int, 
 
 
 class _Marginals(torch.autograd.Function):
-    """(solution, views, tensors) -> marginals. Only the tensors have derivatives."""
+    """Map (solution, view_sets, tensors) to marginals. Only the tensors have derivatives."""
 
     @staticmethod
     def forward(ctx: Any, solution: Solution, view_sets: tuple[tuple[int, ...], ...], *tensors: Tensor) -> Any:

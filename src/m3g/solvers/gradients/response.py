@@ -5,12 +5,12 @@ v, so that the one-view marginals of P stay the same:
 
     dP = P ∘ (⊕v - dC) / eps,      H v = m(P ∘ dC)
 
-where m denotes the k one-view marginals and H the Newton matrix of the dual, with diag(m_l) on the diagonal blocks and
+where m denotes the k one-view marginals and H the Newton matrix of the dual, with blocks diag(m_l) on the diagonal and
 the pair marginals P_lm elsewhere. dP is a signed tensor whose one-view marginals vanish. A pairwise cost requires only
 the pair marginals of dP, which follow from those of P ∘ dC and of P ∘ ⊕v (weighted.py).
 
-All quantities are recomputed from the potentials, in float64 if the device supports it. In float32, the entries of H
-are rounded independently, and H may not be positive semidefinite, so that its Cholesky factorisation fails.
+All quantities are recomputed from the potentials, in float64 if the device supports it. In float32, rounding may make H
+indefinite, so that its Cholesky factorisation fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ Terms = dict[tuple[int, ...], Tensor]
 
 
 class Response:
-    """Coupling at potentials (b, N), and its derivative. The problem's tensors have the dtype of the potentials."""
+    """Coupling at potentials (b, N), and its derivative with respect to the cost.
+
+    The problem's tensors must have the dtype of the potentials.
+    """
 
     coupling: Coupling
 
@@ -46,7 +49,7 @@ class Response:
         raise NotImplementedError
 
     def _potential_changes(self, right: Sequence[Tensor]) -> list[Tensor]:
-        """Return v with H v = right, one tensor (b, n_l) per view."""
+        """Return v with H v = right; v and `right` have one tensor (b, n_l) per view."""
         sizes = list(self.problem.sizes)
         pairs = {edge: self.coupling.pair(*edge) for edge in all_edges(len(sizes))}
         marginals = torch.cat([self.coupling.marginal(l) for l in range(len(sizes))], 1)
@@ -54,7 +57,7 @@ class Response:
 
 
 def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Sequence[tuple[int, ...]]) -> Response:
-    """Return the response to changes of the cost whose terms depend on the given sets of views."""
+    """Return the response to changes of the cost, which are sums of terms that depend on the sets `terms` of views."""
     wide = vector_dtype(problem.device)
     problem = problem.with_tensors([tensor.detach().to(wide) for tensor in problem.tensors])
     potentials = potentials.detach().to(wide)
@@ -126,11 +129,14 @@ def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
 
 
 def edge_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
-    """Return log P as a sum of matrices on edges; each potential is divided among the edges of its view."""
+    """Return matrices {edge: (b, n_l, n_m)} whose sum is log P; each potential is divided among the edges of its view.
+
+    A view without an edge gets one of cost 0.
+    """
     exponents = problem.log_kernels(epsilon, potentials.dtype)
     logs = problem.by_edge(exponents.groups)
     for l in range(problem.k):
-        if not any(l in edge for edge in logs):  # add an edge of cost 0 to a view without one
+        if not any(l in edge for edge in logs):
             edge = (0, l) if l > 0 else (0, 1)
             logs[edge] = potentials.new_zeros(problem.num_batch, problem.sizes[edge[0]], problem.sizes[edge[1]])
     shifted = potentials if exponents.shift is None else potentials - exponents.shift

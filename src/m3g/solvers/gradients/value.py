@@ -6,7 +6,7 @@ are not differentiated:
     d OT_eps = ⟨P, dC⟩,      d² OT_eps = ⟨P, d²C⟩ + ⟨dP, dC⟩
 
 The change dP of the coupling follows from the implicit function theorem (response.py). The value, the gradient and the
-second derivative are separate autograd functions, so that each order is computed only on demand, in backward and in
+second derivative are separate autograd functions, so that each order is computed only if required, in backward or in
 forward mode. All tensors are arguments of these functions, as `torch.func` requires.
 """
 
@@ -42,9 +42,9 @@ def differentiable_value(solution: Solution) -> Tensor:
 
 
 def _linear_value(solution: Solution) -> Tensor:
-    """Return the value with its first derivative, by tensor operations that can be traced.
+    """Return the value with its first derivative only, by tensor operations that can be traced.
 
-    Second derivatives are not supported; compiled code computes none.
+    Second derivatives are not required here, because compiled code does not compute them.
     """
     value = solution.value.detach().reshape(-1)
     for tensor, gradient in zip(solution.problem.tensors, _gradients(solution)):
@@ -69,7 +69,7 @@ def _is_differentiated(tensor: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class _Settings:
-    """Arguments of the autograd functions that are not tensors. The tensors of `problem` are not used."""
+    """Arguments of the autograd functions that are not tensors; the tensors of `problem` are passed separately."""
 
     problem: Problem
     epsilon: float
@@ -93,7 +93,7 @@ class _Settings:
 
 
 class _Value(torch.autograd.Function):
-    """(value, potentials, gradients, tensors) -> value. Only the tensors have derivatives."""
+    """Map (value, potentials, gradients, tensors) to the value. Only the tensors have derivatives."""
 
     generate_vmap_rule = True
 
@@ -124,7 +124,7 @@ class _Value(torch.autograd.Function):
 
 
 class _Gradient(torch.autograd.Function):
-    """(grad, potentials, gradients, tensors) -> grad · gradients."""
+    """Map (grad, potentials, gradients, tensors) to grad · gradients."""
 
     generate_vmap_rule = True
 
@@ -165,7 +165,7 @@ class _Gradient(torch.autograd.Function):
 
 
 class _SecondDerivative(torch.autograd.Function):
-    """(potentials, tensors, directions) -> second derivative of the value times the directions."""
+    """Map (potentials, tensors, directions) to the product of the second derivative of the value and the directions."""
 
     generate_vmap_rule = True
 
@@ -199,7 +199,8 @@ class _SecondDerivative(torch.autograd.Function):
     jvp = backward
 
 
-# Without a stored signature, `apply` inspects the function at every call, which takes a tenth of a small solve.
+# Without a stored signature, `apply` inspects the function at every call, which takes a tenth of the time of a small
+# solve.
 for _function in (_Value, _Gradient, _SecondDerivative):
     _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[union-attr]
 

@@ -1,7 +1,8 @@
 """Newton ascent on the dual of a sampled kernel.
 
-The dual is Σ_l ⟨h_l, a_l⟩ - M log mass(h), with log scalings h, weights a_l and their sum M. It does not depend on
-the scale of the coupling. The loop and its backtracking are those of `m3g.solvers.shared.ascent`.
+The dual is Σ_l ⟨h_l, a_l⟩ - M log mass(h), with log scalings h, weights a_l, their sum M in each view, and the mass of
+the coupling at h. Adding a constant to h_l does not change it. The loop and its backtracking are those of
+`m3g.solvers.shared.ascent`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from m3g.solvers.shared.processes import read
 MAX_STEP = 8.0
 # Maximum difference between the log scalings and those absorbed in the tables.
 MAX_LOG_CHANGE = 20.0
-# If the marginal error, which is at most 2 k · mass, exceeds COARSE · k · mass, one view is scaled to its weights
-# instead of a Newton step.
+# If the marginal error, which is at most 2 k · mass, exceeds COARSE · k · mass, one view is scaled to its weights, and
+# no Newton step is taken.
 COARSE = 0.4
-# An ascent ends after this many evaluations that do not decrease the error, if the error is below this multiple of the
-# rounding error.
+# An ascent ends after MAX_STALLED evaluations that do not decrease the error, if the error is below NEAR_ROUNDING times
+# the rounding error.
 MAX_STALLED = 3
 NEAR_ROUNDING = 1e3
 # Number of points N up to which the Hessian may be built as a matrix instead of only being multiplied by vectors, and
@@ -38,7 +39,7 @@ DENSE_HESSIAN_BYTES = 32
 
 @dataclass(frozen=True)
 class SampledPoint:
-    """Coupling of a sampled kernel at log scalings (b, N), with the required mass.
+    """Coupling of a sampled kernel at log scalings at which it has the required mass.
 
     Attributes:
         target: (b, N), the weights.
@@ -118,8 +119,8 @@ class SampledDual:
     def direction(self, point: SampledPoint) -> Tensor:
         """Return a Newton step, shortened if it changes the exponent of a tuple by more than `MAX_STEP`.
 
-        Far from the solution a few tuples have all the mass, and the Hessian contains no information about the others.
-        The view with the largest marginal error is then scaled to its weights, which never decreases the dual.
+        Far from the solution, a few tuples have nearly all the mass, and the Hessian contains no information about the
+        others. The view with the largest marginal error is then scaled to its weights, which never decreases the dual.
         """
         coarse = point.error > COARSE * self.kernel.k * self.target[:, : self.kernel.sizes[0]].sum(1)
         if not self.fixed and not read(coarse):
@@ -130,6 +131,7 @@ class SampledDual:
         return torch.where(coarse.unsqueeze(1), scaling, self._newton_step(point))
 
     def _scaling_step(self, point: SampledPoint) -> Tensor:
+        """Return the step (b, N) that scales the view with the largest marginal error to its weights."""
         sizes = self.kernel.sizes
         errors = torch.stack([part.abs().sum(1) for part in point.residual.split(sizes, 1)], 1)
         worst = torch.nn.functional.one_hot(errors.argmax(1), len(sizes)).to(errors.dtype)
@@ -171,7 +173,7 @@ def ascend_dual(
 ) -> AscentResult:
     """Take Newton steps until the marginal error is at most `tol`.
 
-    Up to `further` steps follow as long as each of them halves the error. The ascent also ends if the error stops
+    Up to `further` additional steps follow while each of them halves the error. The ascent also ends if the error stops
     decreasing near the relative rounding error `rounding` of the tables.
     """
     dual = SampledDual(kernel.with_base(log_scaling), target)
@@ -196,7 +198,7 @@ def ascend_dual(
 def _rebased(dual: SampledDual, point: SampledPoint) -> SampledDual:
     """Return the dual, with the log scalings of a point absorbed in its tables if they differ too much from the base.
 
-    Call this for the first point too: the factor that corrects its mass may be beyond the range of float32.
+    The first point is included, because the factor that corrects its mass may exceed the range of float32.
     """
     change = read((point.log_scaling - dual.kernel.base).abs())
     return dual if change <= MAX_LOG_CHANGE else SampledDual(dual.kernel.with_base(point.log_scaling), dual.target)

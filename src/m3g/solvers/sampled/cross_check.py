@@ -1,10 +1,9 @@
 """Cross-check of a result against an independent validation sample.
 
 Let h be the log scalings that solve the dual of a sampled kernel, and Z the mass of the true kernel at h. If the
-samples represented the kernel exactly, Z would equal the required mass M. A validation sample, independent of the
-first, estimates Z from draws around tuples found by Gibbs sampling at h, which starts at random tuples and at draws
-from the coupling. A heavy tuple that the first sample missed attracts these chains (gibbs_search.py), so the estimate
-of Z exceeds M.
+samples represented the kernel exactly, Z would equal the required mass M. An independent validation sample estimates Z
+from draws around tuples that Gibbs chains reach at h. The chains start at random tuples and at draws from the coupling.
+A tuple of large mass that the first sample missed attracts them (gibbs_search.py), so the estimate of Z exceeds M.
 
 If the sampled kernel is correct up to noise, and B is the bias of its value in units of epsilon, then M log(Z / M) is
 2B on average: the value of the sampled kernel is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M - M log(Z / M)
@@ -40,7 +39,7 @@ class CrossCheck:
     """Result of a validation sample.
 
     Attributes:
-        tuples: (b, c, k), found by Gibbs sampling.
+        tuples: (b, c, k), the end points of the Gibbs chains.
         excess: (b,), M log(Z / M) as defined above.
     """
 
@@ -76,10 +75,10 @@ def cross_check(
     anchors: Tensor,
     powers: Sequence[float] = POWERS,
 ) -> CrossCheck:
-    """Draw a validation sample around `count` tuples found by Gibbs sampling, at the solution of a sampled kernel.
+    """Draw a validation sample around the end points of `count` Gibbs chains, at the solution of a sampled kernel.
 
     If both samples are lists of tuples, Z is at least the mass of all distinct tuples in them. For a sharp coupling,
-    with its mass on few tuples, this bound is more accurate than the estimate by importance weights.
+    which has its mass on few tuples, this bound is more accurate than the estimate by importance weights.
 
     Args:
         build: function that draws the validation sample; the one that drew `kernel`.
@@ -105,7 +104,7 @@ def cross_check(
 
 
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:
-    """Return the log mass of the distinct tuples among (b, s, k), log Σ_t exp(Σ_l h_l[t_l] + L(t)): (b, 1)."""
+    """Return the log mass log Σ_t exp(Σ_l h_l[t_l] + L(t)) of the distinct tuples t among (b, s, k): (b, 1)."""
     open_view = min(range(len(log_kernel.sizes)), key=lambda l: log_kernel.sizes[l])
     # Numbers per tuple: a row of the conditional, and two feature vectors while the other views are combined.
     numbers = log_kernel.sizes[open_view] + 2 * log_kernel.num_temporaries

@@ -5,8 +5,8 @@ half, -1 on rows of the second, 0 on rows that were not sampled. To first order,
 couplings P (1 + σ + δ) and P (1 - σ - δ). Here δ is the change of the log scalings that preserves the marginals: it
 solves H δ = -m(P σ), where H is the Hessian of the dual and m are the marginals. Therefore:
 
-- Half the difference between the halves, P (σ + δ), has the distribution of the error of P, up to overfitting of the
-  log scalings (`overfit_factor`). Its gradient measures the error of the gradient.
+- Half the difference between these two couplings, P (σ + δ), has the distribution of the error of P, up to overfitting
+  of the log scalings (`overfit_factor`). Its gradient estimates the error of the gradient.
 - The value is a maximum over the log scalings and thus biased upwards, by ½ ⟨δ, H δ⟩ in units of epsilon. This bias is
   subtracted.
 - The remaining error of the value is that of the mass at fixed log scalings. It is estimated from the variance over the
@@ -27,7 +27,7 @@ from m3g.costs.multilinear import products_without_each
 from m3g.solvers.sampled.ascent import SampledPoint
 from m3g.solvers.sampled.interfaces import SampledKernel
 
-# Upper bound of the mean leverage; results are untrusted well below it.
+# Upper bound of the mean leverage (`overfit_factor`); results are untrusted well below it.
 MAX_LEVERAGE = 0.95
 
 
@@ -39,7 +39,7 @@ class SamplingError:
         value: (b,), standard error of the value, in units of epsilon.
         gradient: (b,), standard error of the gradient of the loss, relative to the norm of that gradient.
         bias: (b,), bias of the value, in units of epsilon.
-        gradients: derivatives of the value with respect to the problem's tensors, a by-product; None if not computed.
+        gradients: derivatives of the value with respect to the problem's tensors; None if they were not computed.
     """
 
     value: Tensor
@@ -107,10 +107,10 @@ def sampling_error(
 
 
 def overfit_factor(weights: Tensor, bias: Tensor) -> Tensor:
-    """Return the ratio of the true error to the error visible on the samples: (b,), at least 1.
+    """Return the ratio of the true error to the error observed on the samples: (b,), at least 1.
 
     The log scalings are fitted to the samples. If a sample has leverage h, only the fraction 1 - h of its error is
-    visible, and dividing by 1 - h corrects this, as in the jackknife. The mean of h, weighted by mass, is twice the
+    observed, and division by 1 - h corrects this, as in the jackknife. The mean of h, weighted by mass, is twice the
     bias of the value. The leverage of a sample of weight w is modelled as that of independent samples,
     h = c w / (1 + c w), with c such that the mean is correct. The factor is then √(Σ w² (1 + c w)² / Σ w²).
 
@@ -138,4 +138,5 @@ def overfit_factor(weights: Tensor, bias: Tensor) -> Tensor:
 
 
 def _norm(parts: tuple[Tensor, ...], b: int) -> Tensor:
+    """Return the Euclidean norm of all parts together, for each of b problems: (b,)."""
     return torch.stack([part.reshape(b, -1).double().square().sum(1) for part in parts]).sum(0).sqrt()

@@ -35,8 +35,8 @@ def fixed_rounds(
     b = target.shape[0]
     no_anchors = torch.zeros(b, 0, problem.k, dtype=torch.long, device=target.device)
     last: SampledPoint | None = None
-    for turn in range(rounds):
-        centres = _centres(log_kernel, rank if turn == rounds - 1 else rank // 2, b, last, draws)
+    for index in range(rounds):
+        centres = _centres(log_kernel, rank if index == rounds - 1 else rank // 2, b, last, draws)
         drawn = product_list(log_kernel, centres, log_scaling, DRAWS_PER_CENTRE, draws, no_anchors)
         kernel, last = _fixed_ascent(drawn, target, log_scaling, steps)
         log_scaling = last.log_scaling

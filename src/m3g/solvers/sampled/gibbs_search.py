@@ -1,8 +1,8 @@
 """Gibbs sampling of tuples with large mass at given potentials.
 
-A sampled kernel may miss a tuple of large mass. Nothing then limits its exponent Σ_l h_l[t_l] + L(t), which is far
-above all others. A chain that redraws one view at a time, given the other views, therefore moves towards this tuple
-from every start that differs in few views.
+A sampled kernel may miss a tuple t of large mass. Its constraints then do not limit the exponent Σ_l h_l[t_l] + L(t),
+which may be far above all others. A chain that redraws one view at a time, given the other views, moves to this tuple
+from every start that differs from it in few views.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POWERS = (0.3, 1.0, 1.0)
 def sweep_powers(stages: int, ratio: float) -> tuple[float, ...]:
     """Return one power per sweep: `POWERS`, preceded by one lower power for each of the `stages` larger epsilons.
 
-    If exponents differ by hundreds, a chain at a power of 0.3 stays in the first local maximum.
+    If exponents differ by hundreds, a chain at a power of 0.3 cannot leave the first local maximum.
     """
     return (*(POWERS[0] / ratio**stage for stage in range(stages, 0, -1)), *POWERS)
 

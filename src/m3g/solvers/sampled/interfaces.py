@@ -57,7 +57,7 @@ class SampledCoupling(Coupling):
 
 
 class SampledKernel(ABC):
-    """Representation of the kernel by rows, most of which are sampled; each row covers many tuples.
+    """Representation of a kernel by rows, each of which represents many tuples; most rows are sampled.
 
     Attributes:
         base: log scalings (b, N) absorbed in the tables.

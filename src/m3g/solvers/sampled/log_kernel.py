@@ -1,7 +1,7 @@
 """Log kernels: exponents of single tuples, without the cost tensor.
 
-The log kernel of a tuple t is L(t) = -C(t) / eps up to terms of one view. Such terms change neither the coupling nor
-the gap. They are stored as `shift`: if h are the log scalings for L, the potentials for C are eps (h + shift).
+The log kernel of a tuple t is L(t) = -C(t) / eps up to terms of one view, which change neither the coupling nor the
+gap. These terms are stored as `shift`: if h are the log scalings for L, the potentials for C are eps (h + shift).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class LogKernel(ABC):
     def sharpness(self) -> Tensor:
         """Return the mean squared distance between the unit normal distributions of product_kernel.py.
 
-        It is the mean squared distance between the vectors √(2a) Σ_l r_l of two tuples that differ in one view; in a
-        batch, the maximum over the problems. If it is large, the distributions do not overlap.
+        Their means are the vectors √(2a) Σ_l r_l of tuples; the distance is that of two tuples that differ in one view.
+        In a batch, return the maximum over the problems. If it is large, the distributions do not overlap.
         """
         raise NotImplementedError("this kernel has no products")
 

@@ -87,7 +87,7 @@ class ProductCoupling(SampledCoupling):
         return self.row_weights
 
     def _samples(self, *, features: int = 0) -> Iterator[Samples]:
-        """Yield all samples in chunks, which are smaller if each sample requires k vectors of length `features`."""
+        """Yield all samples in chunks; with `features`, the chunks are small enough for vectors of this length."""
         # Up to 4 k such vectors per sample are in memory: means, covariances, and intermediate copies of both.
         row_bytes = 4 * features * sum(column.shape[0] * column.element_size() for column in self.columns)
         for rows, (*tables, _) in row_chunks(self._tables, row_bytes) if features else self._tables:

@@ -24,8 +24,8 @@ from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, gather_rows, rows_at_once
 from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 
-# If the coupling is close to the true matching, nearly all draws at power 1 are true tuples. A power of 0.5 then at
-# least halves the sampling error.
+# If the coupling is close to the true matching, nearly all draws at power 1 are true tuples. A power of 0.5 then halves
+# the sampling error or more.
 WARM_POWER = 0.5
 # For a cost with local maxima, every fourth component draws all points uniformly. It also draws tuples near maxima that
 # no centre covers. Their large importance weights then increase the estimated error.
@@ -129,7 +129,8 @@ def anchors_of(target: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return tuples (b, N, k) that support a coupling with the marginals `target` (b, N).
 
     In each view, the cumulative weights divide the interval from 0 to the mass into one part per point. The end points
-    of the parts of all views divide it into N smaller parts, each of which belongs to one point of every view: a tuple.
+    of the parts of all views divide it into N smaller parts. Each of them belongs to one point of every view, and thus
+    to a tuple.
     """
     ends = [part.cumsum(1) for part in target.split(list(sizes), 1)]
     ends = [end / end[:, -1:] for end in ends]

@@ -15,8 +15,8 @@ from m3g.solvers.shared.processes import processes
 
 Table = TypeVar("Table")
 
-# Fraction of the memory limit that the stored tables of one kernel may take. The previous kernel, the proposal of the
-# kernel and intermediate results require memory too.
+# Fraction of the memory limit for the stored tables of one kernel. The rest is for the previous kernel, the proposal of
+# the kernel and intermediate results.
 STORED_FRACTION = 1 / 4
 # Larger tables are computed in chunks of at most CHUNK_BYTES, beyond which the speed does not increase, and of at most
 # CHUNK_FRACTION of the memory limit.
@@ -91,6 +91,7 @@ def rows_at_once(count: int, *, row_bytes: float, total_bytes: float, device: to
 
 
 def can_be_stored(num_bytes: float, device: torch.device) -> bool:
+    """Return whether tables of this size may be stored."""
     return num_bytes <= STORED_FRACTION * memory_limit(device)
 
 

@@ -3,7 +3,7 @@
 Each round has three steps:
 
 1. Select centres: tuples that are likely to have a large mass. In the first round, they are true and random tuples;
-   later, true tuples, draws from the last coupling, and tuples found by Gibbs sampling at its potentials
+   later, they are true tuples, draws from the last coupling, and end points of Gibbs chains at its potentials
    (gibbs_search.py).
 2. Draw a kernel around the centres: products (product_kernel.py) for the circular variance, or a list of tuples
    (proposals.py, tuple_kernel.py) for other costs and if products are not accurate enough.
@@ -46,15 +46,15 @@ DRAWS_PER_CENTRE = 4
 LOOSE_TOL = 0.05
 # Error (`Estimate.total_error`) up to which products are accepted without trying a list of tuples.
 ACCEPTED_ERROR = 0.03
-# Error above which the coupling of the products is a poor source of centres for a list of tuples. The list then has a
-# first round too, which reduces the error of the gradient by a tenth and takes a quarter more time.
+# Error above which the coupling of the products is a poor source of centres for a list of tuples. The list then also
+# has a first round, which reduces the error of the gradient by a tenth and requires a quarter more time.
 POOR_PROPOSAL_ERROR = 0.15
 # Range of the exponents within a view beyond which the problem is first solved at larger epsilons, and the ratio of
 # successive epsilons.
 MAX_EXPONENT_RANGE = 30.0
 EPSILON_RATIO = 4.0
 # Maximum number of larger epsilons for a trusted result, one fewer for a cost with local maxima. Beyond it, Gibbs
-# chains may not reach all tuples with mass, and no sample would reveal this.
+# chains may not reach all tuples with mass, and a validation sample would not detect this.
 MAX_STAGES = 2
 # Minimum number of Gibbs chains of the cross-check. Costs with local maxima require more: 64 chains missed some maxima.
 MIN_CHAINS = 64
@@ -161,7 +161,7 @@ class Rounds:
         # The only error is that due to `tol`, and a few more steps remove it.
         last = self._ascend(kernel, log_scaling, self.tol, further=MAX_FURTHER_STEPS)
         zero = torch.zeros_like(last.possible_gain)
-        # If several processes share the solve, gradients are computed here, while all of them take part.
+        # If several processes share the solve, gradients are computed here, where all of them participate.
         gradients = None if processes() is None else self.problem.detached().gradient(last.point.coupling)
         return Estimate(None, kernel, last.point, SamplingError(last.possible_gain, zero, zero, gradients))
 
@@ -213,8 +213,8 @@ class Rounds:
 
     def _with_error(self, build: Build, kernel: SampledKernel, end: AscentResult) -> Estimate:
         error = sampling_error(kernel, end.point, self.problem, DRAWS_PER_CENTRE)
-        # The estimate of the error due to `tol` is rough and may be too low, hence the factor of four. The last term is
-        # the rounding error of exponents of this size, which samples do not show.
+        # The factor of four is a safety margin, because the estimate of the error due to `tol` is rough. The last term
+        # is the rounding error of exponents of this size, which is the same in all samples.
         value = error.value + 4 * end.possible_gain + torch.finfo(self.problem.dtype).eps * end.point.reach
         return Estimate(build, kernel, end.point, replace(error, value=value))
 
@@ -239,7 +239,7 @@ class Rounds:
         """Return centres (b, c, k).
 
         In the first round, half of them are true tuples and half are random. Later, a quarter are true tuples, an
-        eighth are found by Gibbs sampling, and the rest are draws from the last coupling.
+        eighth are end points of Gibbs chains, and the rest are draws from the last coupling.
         """
         count, b = max(2, -(-rank // DRAWS_PER_CENTRE)), self.target.shape[0]
         sizes = log_kernel.sizes
@@ -248,9 +248,9 @@ class Rounds:
             rest = self.draws.tuples(sizes, b, count - true)
         else:
             true = count // 4
-            num_found = count // 8
-            drawn = last.coupling.draw(count - true - num_found, self.draws)
-            starts = self.draws.tuples(sizes, b, num_found)
+            num_chains = count // 8
+            drawn = last.coupling.draw(count - true - num_chains, self.draws)
+            starts = self.draws.tuples(sizes, b, num_chains)
             rest = torch.cat([drawn, gibbs_tuples(log_kernel, starts, log_scaling, self.draws, self.powers)], 1)
         return torch.cat([true_tuples(sizes, true, b, self.draws), rest], 1)
 
@@ -260,9 +260,9 @@ class Rounds:
         """Draw a kernel around the centres, and return it with the result of the ascent on its dual."""
         k, rows = len(log_kernel.sizes), centres.shape[1] * DRAWS_PER_CENTRE + self.anchors.shape[1]
         row_bytes = 8 * (log_kernel.num_temporaries + 2 * k**2 + 10 * k)
-        need = float(self.target.shape[0] * rows * row_bytes)
         # The samples, and vectors with one number per sample, are always stored.
-        _checks.fits(f"solver='sampled' with {rows} rows", need, memory_limit(self.target.device), "use a smaller rank")
+        size, limit = float(self.target.shape[0] * rows * row_bytes), memory_limit(self.target.device)
+        _checks.fits(f"solver='sampled' with {rows} rows", size, limit, "use a smaller rank")
         kernel = build(log_kernel, centres, log_scaling, DRAWS_PER_CENTRE, self.draws, self.anchors)
         return kernel, self._ascend(kernel, log_scaling, tol)
 

@@ -41,14 +41,15 @@ class Sampled(Solver):
     r"""Sampled solver: an estimate with its standard error, in time linear in the number of views k and points n.
 
     The kernel :math:`e^{-C / \varepsilon}` is replaced by an unbiased, non-negative estimate with `rank` terms, and the
-    dual of the estimate (Eq. 9 of the paper) is maximised by Newton steps. There are two such estimates. Products use
+    dual of the estimate (Eq. 9 of the paper) is maximised by Newton steps. There are two such estimates. *Products*,
+    for the circular variance only, use the identity
 
     .. math:: e^{-C / \varepsilon} \;\propto\; \mathbb E_g \prod_l e^{\sqrt{2a} \langle g, r_l \rangle}, \qquad
         a = \frac{1}{k^2 \varepsilon}, \quad g \sim N(0, I)
 
-    for the circular variance, with centred views :math:`r_l`. Tuples are a weighted list of entries of the kernel, for
-    any named cost. Both are drawn by importance sampling from a mixture around tuples that are likely to have mass, and
-    later rounds draw around the coupling of the previous round.
+    with centred views :math:`r_l` and equality up to factors of one view. *Tuples*, for any named cost, are a weighted
+    list of entries of the kernel. Both are drawn by importance sampling from a mixture around tuples that are likely to
+    have mass. Later rounds draw around the coupling of the previous round.
 
     Complexity per Newton step, for rank R: O(k n d R) for the circular variance, the circular standard deviation, the
     multilinear product and their sums; O(k² n R) for other sums over pairs of views. The importance weights take
@@ -64,7 +65,7 @@ class Sampled(Solver):
             precede, at larger epsilons, if epsilon is small.
         form: "products" (circular variance only) is accurate for diffuse couplings, "tuples" for sharp ones. "auto"
             uses products if their distributions overlap, and tuples otherwise. If the estimated error of products is
-            large, it also tries tuples and uses the more accurate of the two.
+            large, it also solves with tuples and returns the more accurate of the two results.
         rtol: target relative standard error of the gradient. The rank is increased up to `max_rank`, with a warning if
             that is not sufficient. None keeps `rank`.
         max_rank: maximum rank for `rtol`.
@@ -73,9 +74,9 @@ class Sampled(Solver):
         generator: a `torch.Generator` on the device of the views.
         max_steps: maximum number of Newton steps per round.
         fixed_steps: evaluate the dual exactly this number of times in each of `rounds` rounds, with a Newton step
-            between successive evaluations. The error is not read, so that the solve compiles to one graph. Requires
-            the circular variance, and form="auto" or "products". The standard error of an untrusted result is infinite.
-            Compiled code draws from torch's default generator and accepts no seed.
+            between successive evaluations. The error is not read on the host, so that the solve compiles to one graph.
+            Requires the circular variance, and form="auto" or "products". The standard error of an untrusted result is
+            infinite. Compiled code draws from torch's default generator and accepts no seed.
 
     Example:
         >>> import torch, m3g
@@ -157,13 +158,13 @@ class Sampled(Solver):
         )
         estimate, rank = rounds.solve(log_target, form=self.form, rounds=self.rounds), self.rank
         while self.rtol is not None and estimate.relative_gradient_error() > self.rtol and rank < self.max_rank:
-            # The error decreases like rank^(-1/2). Increase by at least half, to avoid many small increases.
+            # The error decreases as rank^(-1/2). An increase of at least a half avoids many small increases.
             growth = max(1.5, (estimate.relative_gradient_error() / self.rtol) ** 2)
             rank = math.ceil(min(self.max_rank, rank * growth))
             estimate = rounds.refine(estimate, rank)
         reasons = self._untrusted_reasons(estimate, too_sharp=rounds.too_sharp)
         if reasons:
-            # The message contains no number that varies between steps, so that Python's default filter shows it once.
+            # The text contains no number that varies between solves, so that Python's default filter shows it once.
             warnings.warn(
                 f"the result of solver 'sampled' is not trusted: {', and '.join(reasons)}; "
                 "use a higher rank or a larger epsilon.",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Chunk:
     """Some rows of a block of a coupling: entry (s, i) is row[s] · table[s, i] · column[i].
 
-    If `tilt`, a factor per row and one per column, is given, the entry is also multiplied by the sum of both factors.
+    If `tilt`, a factor per row and one per column, is given, the entry is also multiplied by the sum of the two.
     """
 
     rows: slice
@@ -72,8 +72,8 @@ class TupleCoupling(SampledCoupling):
     """Coupling of a `TupleList`; see `m3g.costs.Coupling` for the interface.
 
     Entry (s, i) of a block is row_scales[s] · table[s, i] · column_scales[i]. If `tilt`, a factor per row and one per
-    column of each block, is given, the entry is also multiplied by the sum of both factors. The result is a signed
-    measure: the derivative of a coupling.
+    column of each block, is given, the entry is also multiplied by the sum of the two. The result is a signed measure:
+    the derivative of a coupling.
 
     Attributes:
         row_scales: one tensor (b, s) per block.

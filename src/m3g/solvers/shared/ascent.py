@@ -79,7 +79,7 @@ class AscentState(Generic[E]):
 
     @cached_property
     def observed(self) -> tuple[float, float]:
-        """The largest error and the largest decrease of the dual in the last step, over the batch, read on the host."""
+        """The largest error and the largest decrease of the dual in the last step over the batch, read on the host."""
         if self.start is None:
             return read(self.current.error), -math.inf
         return read_two(self.current.error, (self.start.height - self.current.height).squeeze(1))
@@ -142,7 +142,7 @@ def ascend(
     max_decrease: float = 1e-3,
     check_every: int = 1,
 ) -> tuple[AscentState[E], Result]:
-    """Take steps until every problem of the batch has an error of at most `tol`, or `max_steps` evaluations were made.
+    """Take steps until every problem of the batch has an error of at most `tol`, or after `max_steps` evaluations.
 
     The error is read on the host every `check_every` steps; a larger number reduces synchronisation.
     """

@@ -19,7 +19,7 @@ SLAB_BYTES = 2**24
 
 
 def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | None = None) -> list[slice]:
-    """Return slices of view 0, within a range if given, such that each slab of the full tensor takes about 16 MiB."""
+    """Return slices of view 0, within a range if given, such that each slab of the full tensor has about 16 MiB."""
     per_row = num_batch * math.prod(sizes[1:]) * itemsize
     start, stop = (0, sizes[0]) if within is None else (within.start, within.stop)
     step = max(1, min(stop - start, SLAB_BYTES // max(1, per_row)))
@@ -38,9 +38,9 @@ def log_slab(cost: Tensor, potentials: Sequence[Tensor], rows: slice, epsilon: f
 def summed_gradients(
     problem: Problem, local: Coupling, sharing: Processes, rows: slice, *, lead: int = 0
 ) -> tuple[Tensor, ...]:
-    """Return `problem.gradient` of the full coupling, of which each process has some rows of view `lead`.
+    """Return `problem.gradient` of a coupling whose rows of view `lead` are distributed over processes.
 
-    `local` is the coupling of the rows `rows` of this process.
+    `local` is the coupling restricted to the rows `rows` of this process.
     """
     leaves = [tensor.detach().requires_grad_() for tensor in problem.tensors]
     chosen = [torch.arange(n, device=problem.device) for n in problem.sizes]

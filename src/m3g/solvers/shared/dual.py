@@ -177,7 +177,7 @@ class MarginalDual:
             # shorten the steps of all others.
             m = torch.maximum(m, self.kernel_target * math.exp(-MAX_STEP))
         damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
-        # m log(a / m) equals a - m to first order, and log(a / m) is closer to linear in the log scalings.
+        # m log(a / m) equals a - m to first order, but log(a / m) is closer to a linear function of the log scalings.
         right = (self.kernel_target / m).log_().mul_(m)
         if self.contraction.in_logs:
             right = right - m * self._view_excess(right)
@@ -206,10 +206,10 @@ class MarginalDual:
         return torch.cat([(each - mean).expand(-1, n) for each, n in zip(sums, self.contraction.sizes)], 1)
 
     def _sinkhorn_step(self, point: Marginals) -> Tensor:
-        """Return the change of the log scalings in one sweep of Algorithm 1, or the mean of k - 1 updates.
+        """Return the change of the log scalings in one sweep of Algorithm 1.
 
-        The mean is used if the contraction provides no sweep. Each update scales one view to its weights. Their mean
-        never decreases the dual, because the dual is concave.
+        If the contraction provides no sweep, return the mean of k - 1 updates, each of which scales one view to its
+        weights. Their mean never decreases the dual, because the dual is concave.
         """
         targets = self.kernel_target.split(self.contraction.sizes, 1)
         swept = self.contraction.sweep(self.scalings(point.log_scaling), targets)

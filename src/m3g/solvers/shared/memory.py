@@ -30,11 +30,11 @@ def memory_limit(device: torch.device) -> int:
 
 
 def keep_freed_memory(size: int) -> None:
-    """Make glibc keep freed blocks of up to 32 MiB for reuse if the tables of a solve have `size` >= 128 KiB.
+    """Make glibc keep freed blocks of up to 32 MiB for reuse, if the tables of a solve have `size` >= 128 KiB in bytes.
 
     By default, glibc returns large freed blocks to the system, and every pass that allocates a tensor spends a third of
-    its time on new memory pages. Smaller tables are kept in any case; for them the setting would only let the batches
-    of a training run, which are large, fragment the memory.
+    its time on new memory pages. Smaller tables are kept in any case. For them, the setting has no benefit, and the
+    large batches of a training run would fragment the memory.
     """
     if size >= MIN_RETURNED_BYTES:
         _raise_threshold()
@@ -52,9 +52,9 @@ def _raise_threshold() -> None:
 class Workspace:
     """One block of memory from which the tensors of a solve are allocated in sequence.
 
-    glibc returns separately freed tensors of some megabytes to the system, and on a CPU the new memory pages of the
-    next solve take a considerable part of its time. It keeps a single block of up to 32 MiB for reuse. If more memory
-    is required, each tensor is allocated separately.
+    glibc returns separately freed tensors of some megabytes to the system, and on a CPU the next solve spends a
+    considerable part of its time on new memory pages. glibc keeps a single block of up to 32 MiB for reuse. If more
+    memory is required, each tensor is allocated separately.
 
     Args:
         like: a tensor with the dtype and device of the workspace.
@@ -70,6 +70,7 @@ class Workspace:
         self.free = like.new_empty(numbers if numbers * like.element_size() <= MAX_REUSED_BYTES else 0)
 
     def take(self, *shape: int) -> Tensor:
+        """Return the next tensor, with undefined entries."""
         size = math.prod(shape)
         if size > self.free.numel():
             return self.free.new_empty(shape)

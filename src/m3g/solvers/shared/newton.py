@@ -39,8 +39,8 @@ def solve_newton(
 ) -> Tensor:
     """Return x (b, N) with H x = right.
 
-    A large system is solved by conjugate gradients to a relative residual of `rtol`; a small one, or one that does not
-    converge, by factorisation.
+    A large system is solved by conjugate gradients to a relative residual of `rtol`. A small system, or one for which
+    they do not converge, is solved by factorisation.
 
     Args:
         pairs: pair marginals {(l, m): (b, n_l, n_m)} for all l < m.
@@ -80,10 +80,10 @@ def factorise(
     dtype: torch.dtype,
     fixed: bool = False,
 ) -> Tensor:
-    """Solve by Cholesky factorisation, with a relative ridge of the size of rounding errors for the null directions.
+    """Return x (b, N) with H x = right, by Cholesky factorisation.
 
-    If rounding has made the matrix indefinite in spite of the ridge, the ridge is increased. In the limit the matrix is
-    its diagonal, and the step a mean of Sinkhorn updates.
+    The diagonal is increased by a relative ridge of the size of rounding errors, because of the null directions. If the
+    factorisation fails, the ridge is increased. If it fails for all ridges, the result is a mean of Sinkhorn updates.
     """
     k = len(sizes)
     if marginals.dtype != dtype or right.dtype != dtype or pairs[0, 1].dtype != dtype:
@@ -125,9 +125,10 @@ def conjugate_gradients(
     max_steps: int,
     fixed: bool = False,
 ) -> tuple[Tensor, bool]:
-    """Solve by conjugate gradients with a diagonal preconditioner; return the solution, and whether it converged.
+    """Return x (b, N) with H x = right, by preconditioned conjugate gradients, and whether they converged.
 
-    The residual is read on the host every few iterations. With `fixed` it is never read, and convergence is assumed.
+    `multiply` is the function x -> H x, and `diagonal` (b, N) the diagonal of H, which is the preconditioner. The
+    residual is read on the host every few iterations. With `fixed`, it is never read, and convergence is assumed.
     """
     x = torch.zeros_like(right)
     residual = right

@@ -15,13 +15,13 @@ from m3g.solvers.shared.processes import agreed
 # Maximum exponent of a tuple, summed over pairs, for kernels in float32 and float64; the rest of the range is for
 # scalings.
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
-# Maximum exponent in float32 for solvers in the log domain: up to it, exponents have an error of at most 1e-4.
+# Maximum exponent in float32 for solvers in the log domain, so that exponents have an error of at most 1e-4.
 ROUNDED_RANGE = 1e3
 # Tolerance below which solves in float32 do not converge.
 SINGLE_TOLERANCE = 5e-6
 
-# Settings that allow float32 matrix products with fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The per-backend names
-# exist since torch 2.9; before, there is one global setting.
+# Settings that allow float32 matrix products with fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The settings per
+# backend exist since torch 2.9; older versions have one global setting.
 _BACKENDS = [
     backend
     for backend in (getattr(torch.backends.cuda, "matmul", None), getattr(torch.backends.mkldnn, "matmul", None))
@@ -54,7 +54,7 @@ class full_precision:
 
 
 def _already_full() -> bool:
-    """Return whether no setting of the user reduces precision; changes by solves in other threads do not count."""
+    """Return whether no setting of the user reduces precision, regardless of changes by solves in other threads."""
     try:
         return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
     except RuntimeError:  # torch raises if old and new settings were mixed
@@ -122,6 +122,6 @@ def needs_double(tensor: Tensor, reach: float, tol: float) -> bool:
 
 
 def largest_magnitude(tensor: Tensor) -> float:
-    """Return the largest absolute value."""
+    """Return the largest absolute value of a tensor, as computed by rank 0 if several processes share a solve."""
     low, high = tensor.aminmax()
     return agreed([max(-low.item(), high.item())])[0]

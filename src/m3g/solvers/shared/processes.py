@@ -91,7 +91,7 @@ class Processes:
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
-        """Context in which solves are shared. If one process raises, all do."""
+        """Context in which solves are shared. If one process raises, all raise."""
         token = _sharing.set(self)
         try:
             yield
@@ -105,6 +105,7 @@ class Processes:
             _sharing.reset(token)
 
     def _all_reduce(self, numbers: list[float], *, failed: bool = False) -> list[float]:
+        """Return the number of processes that failed, and the sums of the numbers of all processes."""
         padded = [float(failed), *numbers, *[0.0] * (CARRIED - len(numbers))]
         tensor = torch.tensor(padded, dtype=vector_dtype(self.device), device=self.device)
         dist.all_reduce(tensor)
@@ -144,8 +145,8 @@ class Processes:
 class Shard:
     """Slab of a coupling: the tuples of the rows of view `lead` that belong to this process.
 
-    Vectors of the full coupling have length N. Vectors of the slab have length N': of the leading view, they contain
-    only these rows.
+    Vectors of the full coupling have length N. Vectors of the slab have length N', because they contain only these rows
+    of the leading view.
 
     Attributes:
         processes: the processes that share the solve.
@@ -159,6 +160,7 @@ class Shard:
 
     @property
     def rows(self) -> slice:
+        """The rows of the leading view that belong to this process."""
         return self.processes.rows(self.sizes[self.lead])
 
     @property

@@ -14,7 +14,7 @@ from m3g.costs import Problem
 from m3g.costs.coupling import all_equal
 from m3g.costs.problem import vector_dtype
 
-# Minimum positive weight, as a fraction of the sum. A scaling in float64 could overflow for a smaller one.
+# Minimum positive weight, as a fraction of the sum. For a smaller weight, a scaling in float64 might overflow.
 MIN_WEIGHT = 1e-100
 
 
@@ -23,7 +23,7 @@ def marginal_weights(
 ) -> list[Tensor] | None:
     """Validate the weights of k views, (n_l) or (*batch, n_l), and scale them to exactly the same sum.
 
-    None, for uniform weights, is returned as None.
+    None, which means uniform weights, is returned as None.
     """
     if weights is None:
         return None
