@@ -6,7 +6,7 @@ from m3g._interrupts import handle_interrupts
 
 
 def command() -> int:
-    """Run the command and return the exit code. Under torchrun and after Ctrl-C, `leave` ends the process."""
+    """Run the command and return its exit code, unless `leave` ends the process: under torchrun and after Ctrl-C."""
     handle_interrupts()  # before the other imports, which take longer
     from m3g.cli import main
     from m3g.cli.launch import leave

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
         return list(self.annotations())
 
     def annotations(self) -> dict[str, str]:
-        """Return the constructor's arguments with their types as they are written; "" for an argument without one.
+        """Return the type annotations of the constructor's arguments, as in the source, by name; "" if there is none.
 
         Example:
             >>> LOSSES["mmcr"].annotations()
@@ -170,7 +170,7 @@ VIEW_OPTIONS = ("share", "frozen", "learning_rate")  # training options of a vie
 
 @cache
 def reading_options() -> tuple[str, ...]:
-    """Return the options that determine how a view is read: its kind, its columns, and the options of the readers.
+    """Return the names of the options that determine how a view is read: its kind, its columns, and reader options.
 
     Example:
         >>> reading_options()
@@ -181,7 +181,7 @@ def reading_options() -> tuple[str, ...]:
 
 
 def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
-    """Return the entry of that name; otherwise raise an error about the argument `what`."""
+    """Return the entry with this name; if there is none, raise an error that names the argument `what`."""
     return entries[one_of(what, name, entries)]
 
 
@@ -197,7 +197,7 @@ def _definition(where: str) -> ast.ClassDef:
 
 
 def _member(where: str, name: str) -> ast.AST:
-    """Return the syntax tree of a method or class attribute, from the body of a class or of its first base class."""
+    """Return the syntax tree of a method, or of the value of a class attribute, of a class or of its first base."""
     module, definition = where.partition(":")[0], _definition(where)
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Views = Tensor | Sequence[Tensor]
-# Lengths whose squares are in the range of float32, without loss of precision.
+# Range of vector lengths whose squares have full precision in float32.
 MIN_LENGTH, MAX_LENGTH = 1e-15, 1e18
 
 
@@ -60,7 +60,7 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
-    """Validate views in one floating point tensor (..., k, n, d) with k >= 2."""
+    """Validate and return views in one floating point tensor (..., k, n, d) with k >= 2."""
     readable(name, views)
     if views.ndim < 3:
         raise ValueError(
@@ -77,7 +77,7 @@ def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
 
 
 def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
-    """Validate views of possibly different sizes: k >= 2 tensors (..., n_l, d), converted to a common dtype."""
+    """Validate views of possibly different sizes; return k >= 2 tensors (..., n_l, d) of a common dtype."""
     if isinstance(views, Tensor):
         return list(stacked_views(views, name=name).unbind(-3))
     if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
@@ -106,7 +106,7 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
 
 
 def aligned_views(views: Views, *, name: str = "views") -> Tensor:
-    """Validate views whose rows i describe the same object, and stack them: (..., k, n, d), at least float32."""
+    """Validate views whose rows i describe the same object; return them stacked (..., k, n, d), at least float32."""
     if isinstance(views, Tensor):
         stacked = stacked_views(views, name=name)
     else:
@@ -127,7 +127,7 @@ def common_dtype(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) -> Tensor | None:
-    """Validate a mask, bool (..., k, n) or None, and broadcast it to the batch of the views.
+    """Validate a mask, bool (k, n) or (..., k, n), and return it broadcast to the batch of the views; None stays None.
 
     Without `read_values`, only dtype and shape are validated, so that the host does not wait for the device.
     """
@@ -153,9 +153,10 @@ def presence(mask: Tensor | None, views: Tensor, *, read_values: bool = True) ->
 def masked_and_scaled(
     views: Tensor, mask: Tensor | None, *, normalize: bool, name: str = "views", check_entries: bool = True
 ) -> Tensor:
-    """Set missing points to zero, validate the others and, with `normalize`, scale them to unit length.
+    """Return views (..., k, n, d) with missing points set to zero and, with `normalize`, the others of unit length.
 
-    Without `check_entries`, non-finite entries and zero vectors are not rejected: the result contains NaN or inf.
+    Non-finite entries and, with `normalize`, zero vectors are rejected. Without `check_entries`, they are not, and the
+    result contains NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -166,7 +167,7 @@ def masked_and_scaled(
     norms = _lengths(measured) if normalize else torch.linalg.vector_norm(measured, dim=-1, keepdim=True)
     if check_entries:
         with torch.no_grad():
-            # Comparisons with NaN are false, so these two conditions detect every invalid entry.
+            # Comparisons with NaN are false, so these two conditions also detect NaN.
             smallest, largest = norms.aminmax()
             if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
                 valid = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
@@ -179,9 +180,9 @@ def _lengths(points: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # The host must not read the range of norms from accelerators or fake tensors, during tracing or under vmap.
-    unread = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
-    if not unread and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
+    # On accelerators, for fake tensors, during tracing and under vmap, the host must not read the range of norms.
+    unreadable = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
+    if not unreadable and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
         if shortest.item() > MIN_LENGTH and longest.item() < MAX_LENGTH:
             return norms
@@ -242,7 +243,7 @@ def finite_tensor(name: str, tensor: Tensor) -> None:
 
 
 def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> float:
-    """Return epsilon if it is 0 or if numbers of its magnitude have full precision in this dtype; otherwise raise."""
+    """Return epsilon if it is 0, or if numbers of its magnitude have full precision in this dtype; otherwise raise."""
     limits = torch.finfo(dtype)
     least, most = limits.tiny / limits.eps, limits.max * limits.eps
     if epsilon != 0 and not least <= epsilon <= most:

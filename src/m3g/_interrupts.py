@@ -30,12 +30,12 @@ class _Handler:
     """Handler of SIGINT that raises `KeyboardInterrupt`, after the import in progress if there is one.
 
     During an import, a `KeyboardInterrupt` may be discarded by a callback or a compiled module, surface as another
-    error, or change the exit code. SIGINT exits immediately during the imports at the start of a command, and if it is
-    the second one during any other import.
+    error, or change the exit code. During the imports at the start of a command, SIGINT therefore ends the process
+    immediately. During any other import, the second SIGINT does.
     """
 
     def __init__(self) -> None:
-        self.exits = True  # immediately; there is nothing to clean up before a command begins
+        self.exits = True  # whether to exit immediately: before a command begins, there is nothing to clean up
         self._received = self._repeated = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -51,12 +51,12 @@ class _Handler:
         self.repeat()
 
     def repeat(self) -> None:
-        """Call the handler again in a moment; without `threading`, whose locks the main thread may hold."""
+        """Call the handler again after 10 ms; without `threading`, whose locks the main thread may hold."""
 
         def interrupt() -> None:
             time.sleep(0.01)
             self._repeated = True
-            if sys.platform == "win32":  # where os.kill ends the process
+            if sys.platform == "win32":  # on Windows, os.kill would end the process
                 _thread.interrupt_main()
             else:  # also interrupts a system call of the main thread
                 os.kill(os.getpid(), signal.SIGINT)
@@ -65,7 +65,7 @@ class _Handler:
 
     def _exit(self) -> None:
         if not started_by_command() and os.environ.get("RANK", "0") == "0":
-            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the output was being written
+            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the signal interrupted a write
                 sys.stdout.flush()
             with contextlib.suppress(OSError):
                 os.write(2, b"m3g: error: interrupted\n")
@@ -83,12 +83,12 @@ def _importer(frame: FrameType | None) -> FrameType | None:
 
 
 def _is_command(frame: FrameType) -> bool:
-    """Return whether a frame is of a command, which imports what it requires before it does anything."""
+    """Return whether a frame belongs to a command, whose imports precede all its other work."""
     return str(frame.f_globals.get("__name__")).startswith("m3g.cli.")
 
 
 def handle_interrupts() -> None:
-    """Handle SIGINT in this process; deliver it if the process was started with SIGINT blocked and it is pending."""
+    """Install the handler of SIGINT in this process, and unblock SIGINT, which delivers a pending one."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         handler, report = _Handler(), sys.unraisablehook
 

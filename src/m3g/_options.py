@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-# Options by name, as in a settings file. They are arguments of a class or function, and `typed` validates them against
-# its annotations.
+# Options by name, as in a settings file: arguments of a class or function, which `typed` validates against its
+# annotations.
 Options: TypeAlias = Mapping[str, Any]
 Annotation: TypeAlias = object  # `int`, `int | None`, `Literal["a", "b"]`, ...
 
@@ -96,6 +96,6 @@ def in_words(hint: Annotation) -> str:
     if origin is tuple:
         return f"a list of {len(inner)} numbers"
     if origin is Sequence:
-        one = in_words(inner[0]).removeprefix("a ")
-        return f"a list of {one.replace('string', 'strings').replace('number', 'numbers')}"
+        element = in_words(inner[0]).removeprefix("a ")
+        return f"a list of {element.replace('string', 'strings').replace('number', 'numbers')}"
     return _WORDS.get(Mapping if is_typeddict(hint) else origin or hint, str(hint))

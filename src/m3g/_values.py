@@ -1,6 +1,6 @@
-"""Validation of plain values (numbers, names, words) without importing torch, which takes a second or more.
+"""Validation of plain values such as numbers and names, without importing torch, which takes a second or more.
 
-The checks raise a one-sentence `ValueError` that names the argument, the requirement and the value received.
+Each check raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
 `m3g._checks` re-exports these functions and adds those for tensors.
 """
 
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from types import ModuleType
 
-# Names of settings in other programs, or of related settings, and the names that an error message suggests instead.
+# Names of settings in other programs, or of related settings, and the names that error messages suggest instead.
 SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",
@@ -81,7 +81,7 @@ def seed(name: str, value: int) -> int:
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
-    """Return the value if it is one of the known names; otherwise the error suggests a similar one."""
+    """Return the value if it is one of the known names; otherwise raise an error that suggests a similar name."""
     known = sorted(known)
     if not isinstance(value, str) or value not in known:
         raise ValueError(
@@ -91,7 +91,7 @@ def one_of(name: str, value: object, known: Iterable[str]) -> str:
 
 
 def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
-    """Reject names that are not known; the error suggests a similar one."""
+    """Reject names that are not known; the error suggests a similar name."""
     known = list(known)
     unknown = sorted(set(map(str, got)) - set(known))
     if unknown:
@@ -118,7 +118,7 @@ def suggestion(got: object, known: Iterable[str]) -> str:
 
 
 def fits(what: str, num_bytes: float, limit: float, instead: str) -> None:
-    """Reject a size above the limit, both in bytes; `instead` is the alternative that the error suggests."""
+    """Reject a size that exceeds a limit, both in bytes; `instead` is the alternative that the error suggests."""
     if num_bytes > limit:
         raise ValueError(f"{what} must be at most {limit / 2**30:.1f} GiB, got {num_bytes / 2**30:.1f} GiB: {instead}.")
 

@@ -51,7 +51,7 @@ class Matching:
     memberships: Tensor | None = None
 
     def unused(self, l: int) -> int:
-        """Return the number of points of view l in no tuple, or alone in their tuple of a one-to-one matching."""
+        """Return the number of points of view l in no tuple or, in a one-to-one matching, alone in their tuple."""
         k = self.tuples.shape[1]
         l = _checks.view_index("l", l, k)
         order = _anchor_first(self.anchor, k)
@@ -82,9 +82,9 @@ def match(
 
     .. math:: P^\star = \operatorname*{argmin}_P \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    With a small epsilon and views of equal size, P* approaches a polymatching: every point is in one tuple. If the
-    sizes differ, every point of the largest view, with n points, has a tuple, and a point of a smaller view with n_l
-    points is in n / n_l tuples on average.
+    With a small epsilon and views of equal size, most points are in one tuple. If the sizes differ, every point of the
+    largest view, with n points, has a tuple, and a point of a smaller view with n_l points is in n / n_l tuples on
+    average.
 
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
@@ -102,13 +102,14 @@ def match(
             their tuples and remain unmatched unless they fit another tuple. True means 0.5.
         known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. They must be a
             random sample of all objects, including those with a single row. The membership probabilities of a
-            one-to-one matching are calibrated on them. Tuples change only through the threshold `allow_unmatched`.
+            one-to-one matching are calibrated on them, which changes the tuples only if `allow_unmatched` is set.
 
     Returns:
         A `Matching`.
 
-    Complexity: that of `m3g.solve`, plus one pass over the n^k tuples. Beyond 2^26 tuples, the tuple of each point is
-    found by coordinate ascent, which starts from its most probable partner in every view, and `alternatives` must be 1.
+    Complexity: that of `m3g.solve`, plus one pass over the n^k tuples. Beyond 2^26 tuples, a local search by coordinate
+    ascent replaces this pass, starting at the most probable partner of a point in every view, and `alternatives` must
+    be 1.
 
     Example:
         >>> import torch, m3g
@@ -144,9 +145,11 @@ def match(
     rows = None if known is None else _validated_known(known, sizes)
     if rows is not None and not one_to_one:
         raise ValueError("known must be None unless one_to_one or allow_unmatched is set, got row numbers.")
-    most = problem.num_tuples // max(sizes)
-    if alternatives > most:
-        raise ValueError(f"alternatives must be at most {most}, the number of tuples per point, got {alternatives}.")
+    per_point = problem.num_tuples // max(sizes)
+    if alternatives > per_point:
+        raise ValueError(
+            f"alternatives must be at most {per_point}, the number of tuples per point, got {alternatives}."
+        )
     with torch.no_grad():
         solution = solve(problem, epsilon=epsilon, solver=solver, tol=tol)
         if not solution.converged:
@@ -253,7 +256,7 @@ def _as_tensor(view: Any, l: int) -> Tensor:
 
 
 def _most_probable_tuples(solution: Solution, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` tuples of largest mass of every point of view 0, (n_0 · count, k), and their mass."""
+    """Return the `count` tuples of largest mass of every point of view 0, (n_0 · count, k), and their masses."""
     sizes = solution.problem.sizes
     tuples, mass = [], []
     for rows, slab in solution.coupling_form.rows():
@@ -265,10 +268,10 @@ def _most_probable_tuples(solution: Solution, count: int) -> tuple[Tensor, Tenso
 
 
 def _locally_optimal_tuples(solution: Solution, cost: Cost, views: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return a locally optimal tuple of every point of view 0 and its mass, by coordinate ascent.
+    """Return a tuple (n_0, k) of locally maximal mass for every point of view 0, and the masses, by coordinate ascent.
 
-    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps) for a tuple t and the potentials f_l, so f_m and the costs of n_m tuples
-    determine the best of all tuples that differ only in view m.
+    P(t) = exp((Σ_l f_l[t_l] - C(t)) / eps) for a tuple t and the potentials f_l. The best of all tuples that differ
+    only in view m therefore follows from f_m and n_m costs.
     """
     k, n = len(views), len(views[0])
     potentials = solution.potentials

@@ -1,4 +1,4 @@
-"""Rounding of a coupling to a one-to-one polymatching, and estimates of the probability of every membership.
+"""Rounding of a coupling to a one-to-one polymatching, and the probability that a row belongs to its tuple.
 
 A polymatching is a table (s, k) of row numbers: entry l of a tuple is a row of view l, or -1 (`NO_ROW`) if the tuple
 has none. Every row of every view is in exactly one tuple.
@@ -23,10 +23,10 @@ NEWTON_STEPS = 100
 
 
 def round_coupling(cost: Cost, views: Sequence[Tensor], pair_marginals: Sequence[Tensor]) -> Tensor:
-    """Return a polymatching (n_0, k) of low total cost; view 0 is the largest.
+    """Return a polymatching (n_0, k) of low total cost; view 0 must be the largest.
 
-    Two initial matchings are improved by `exchange`, and the better result is returned. The first assigns every view to
-    view 0 by largest mass; the second assigns the views one after the other by lowest cost.
+    Two initial matchings are improved by `exchange`, and the better result is returned. The first assigns the rows of
+    every view to those of view 0 by largest mass. The second assigns the views one after the other by lowest cost.
 
     Args:
         cost: the cost of a tuple; it must also accept fewer than k views.
@@ -45,7 +45,7 @@ def round_coupling(cost: Cost, views: Sequence[Tensor], pair_marginals: Sequence
 
 
 def exchange(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
-    """Reassign one view given all others, view by view, until the total cost stops decreasing."""
+    """Return the tuples after reassigning the rows of one view at a time until the total cost stops decreasing."""
     tuples, k = tuples.clone(), tuples.shape[1]
     unchanged = 0
     for update in range(MAX_SWEEPS * k):
@@ -87,7 +87,7 @@ def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
 def _grouped_by_views(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tensor]]:
     """Group tuples by the views in which they have a row, ignoring view `without`.
 
-    Returns pairs of these views and the indices of the tuples; tuples without a row are left out.
+    Returns pairs of these views and the indices of the tuples, without tuples that have no row.
     """
     present = tuples != NO_ROW
     if without is not None:
@@ -111,6 +111,7 @@ def _best_assignment(added: Tensor) -> Tensor:
 
 
 def _assignment_cost(added: Tensor, column: Tensor) -> float:
+    """Return the total cost of an assignment (s,), for the costs `added` (s, n_m)."""
     assigned = column != NO_ROW
     return float(added[assigned, column[assigned]].sum())
 
@@ -160,7 +161,7 @@ def posterior(score: Tensor, column: Tensor) -> Tensor:
     unmatched[matched, column[matched]] = False
     other_scores = score[unmatched & score.isfinite()]
     if len(matched_scores) < 2 or len(other_scores) < 2 or not float(other_scores.std()) > 0:
-        # The model cannot be fitted, so the matching is taken as certain.
+        # The model cannot be fitted, so the matching is treated as certain.
         return torch.where(score.isfinite() & ~unmatched, 1.0, 0.0).to(score.dtype)
     mean_0, std_0 = float(other_scores.mean()), float(other_scores.std())
     mean, std, rho = float(matched_scores.median()), max(float(matched_scores.std()), 1e-3 * std_0), 0.8
@@ -247,10 +248,11 @@ def _logit(p: Tensor) -> Tensor:
 
 
 def split(cost: Cost, views: Sequence[Tensor], tuples: Tensor, *, threshold: float) -> Tensor:
-    """Remove rows with a membership probability below `threshold` from their tuples, and match them again.
+    """Return the tuples after removing rows with a membership probability below `threshold` and matching them again.
 
-    Each pass removes the least probable such row of every tuple, until no such row is left. A removed row joins another
-    tuple without a row of its view, or another removed row, if the probability is at least `threshold`.
+    Each pass removes at most one row of every tuple, the least probable, until no row is below the threshold. A removed
+    row joins another tuple without a row of its view, or another removed row, if the probability is at least
+    `threshold`.
     """
     for _ in range(MAX_SWEEPS):
         has_partner = (tuples != NO_ROW).sum(1, keepdim=True) > 1

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 else:
     LightningDataModule = _checks.extra("lightning", "train").LightningDataModule
 
-MAX_WORKERS = 64  # limit of num_workers, or twice the number of CPUs if that is larger
-DEFAULT_BATCH_SIZE = 64  # default number of rows per batch
+MAX_WORKERS = 64  # maximum of num_workers, or twice the number of CPUs if that is larger
+DEFAULT_BATCH_SIZE = 64
 T = TypeVar("T")
 
 
@@ -45,8 +45,8 @@ class EpochLoader(DataLoader[Batch]):
 class ViewsData(LightningDataModule):
     """Base class of data modules. A subclass sets the attributes below and `datasets` in its constructor.
 
-    A dataset maps a list of rows (from `EpochSampler` in training, plain numbers otherwise) to a `Batch` through
-    `__getitems__`, so that batches are read as a whole.
+    `datasets` contains a dataset for each split. Its `__getitems__` maps a list of rows to a `Batch`, so that a batch
+    is read as a whole. In training, the rows are those of `EpochSampler`; otherwise, they are row numbers.
 
     Attributes:
         k: number of views.
@@ -58,7 +58,7 @@ class ViewsData(LightningDataModule):
         view_kinds: per view, image, audio, text, vector, table or signal; None if the kinds follow from the shapes.
         inputs: per view, the preprocessing of new data as plain values; empty for arrays.
         input_tensors: per view, the tensors that belong to `inputs`; empty if there are none.
-        shared_encoder: whether one encoder suits all views, because they are of one kind.
+        shared_encoder: whether all views can use one encoder, because they are of one kind.
         few_shot: whether an evaluation includes probes with a few labels per class.
         notes: one sentence per property that was inferred from the files; reported before training.
     """
@@ -132,6 +132,7 @@ class ViewsData(LightningDataModule):
         return self._loader(dataset)
 
     def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
+        """Return the dataset of a split, as it is used in evaluation."""
         return self.datasets[_checks.one_of("split", split, SPLITS)]  # type: ignore[index]
 
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -161,8 +162,8 @@ class ViewsData(LightningDataModule):
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             collate_fn=_identity,
-            # A separate generator: creating a loader must not change the global random state, or a resumed run would
-            # draw other dropout masks than an uninterrupted one.
+            # A separate generator, because creating a loader must not change the global random state. Otherwise, a
+            # resumed run would draw other dropout masks than an uninterrupted one.
             generator=torch.Generator().manual_seed(self.seed),
             pin_memory=torch.cuda.is_available(),
             sampler=sampler,
@@ -207,7 +208,7 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
 
 
 def _position(trainer: Trainer) -> tuple[int, int]:
-    """Return the current epoch and the number of its finished batches; a resumed run does not start at (0, 0).
+    """Return the current epoch and the number of its finished batches, which are not 0 in a resumed run.
 
     A checkpoint is written after a batch or epoch has been processed, but before Lightning counts it as completed.
     """

@@ -50,6 +50,6 @@ class TensorRows(Dataset[Batch]):
     def read(self, take: Tensor, first: int | Draw) -> list[Tensor]:
         """Return the k views of the rows `take` (n,); subclasses override this.
 
-        `first` is the first row as requested: a `Draw` in training, a number otherwise.
+        `first` is the first element of the list passed to `__getitems__`: a `Draw` in training, a number otherwise.
         """
         return [view[take] for view in self.views]

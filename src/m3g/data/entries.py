@@ -1,8 +1,8 @@
 """Random removal of entries from the mask, and random permutation of entries among the rows of a view.
 
-Every removal goes through `drop_entries`. Its callers pass different random numbers: a seeded stream for synthetic
-missing data, and a hash of seed, step, row and view in training, where a resumed run and several processes must drop
-the same entries as one uninterrupted process.
+All removals use `drop_entries`, with random numbers from the caller: a seeded stream for synthetic missing data, and a
+hash of seed, step, row and view in training, because a resumed run and several processes must drop the same entries as
+one uninterrupted process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
     Args:
         mask: bool (k, n), true where an entry is present; None if no entry is missing.
         draws: (k, n), a random number in [0, 1) for each entry.
-        fraction: the probability that an entry is dropped, unless `keep` retains it.
+        fraction: the probability that an entry is dropped, unless it is retained because of `keep`.
         keep: number of entries that every row keeps, those with the largest draws; a row with fewer entries keeps all.
         exact: drop exactly `round(fraction * entries)` entries, or as many as `keep` allows, instead of drawing each
             entry independently.
@@ -38,17 +38,17 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
     if not exact:
         return present & (kept | (draws >= fraction))
     candidates = (present & ~kept).flatten().nonzero().flatten()
-    number = min(round(fraction * int(present.sum())), len(candidates))
-    left = present.flatten().clone()
-    left[candidates[draws.flatten()[candidates].argsort()[:number]]] = False
-    return left.view_as(present)
+    num_dropped = min(round(fraction * int(present.sum())), len(candidates))
+    remaining = present.flatten().clone()
+    remaining[candidates[draws.flatten()[candidates].argsort()[:num_dropped]]] = False
+    return remaining.view_as(present)
 
 
 def swap_entries(views: Sequence[Tensor], mask: Tensor | None, *, fraction: float, seed: int) -> Tensor:
     """Permute a fraction of the present entries within their views, in place.
 
-    The entries are drawn at random over all views. Within a view the drawn entries are permuted cyclically, so that
-    each of them shows a different object; a view with a single drawn entry is unchanged.
+    The entries are drawn at random over all views. Within a view, the drawn entries are permuted cyclically, so that
+    each of them describes a different object. A view with a single drawn entry is unchanged.
 
     Args:
         views: k tensors (n, ...).

@@ -1,9 +1,9 @@
-"""Order of the training data: a function of (seed, epoch), independent of the number of processes.
+"""Order of the training rows: a function of seed and epoch, independent of the number of processes.
 
 One global order of the rows is drawn per epoch. Each step uses the next `world * batch_size` rows, where `world` is the
 number of processes. Of these, process r uses the rows at positions r, r + world, r + 2 world and so on. Two processes
-with batches of b therefore use the same rows as one process with a batch of 2b. An incomplete step at the end of an
-epoch is dropped.
+with batches of b rows therefore use the same rows as one process with batches of 2b. An incomplete step at the end of
+an epoch is dropped.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def generator(*key: int) -> np.random.Generator:
 
 
 class EpochSampler(DistributedSampler[Draw]):
-    """Sampler that draws each row at most once per epoch, in an order determined by (seed, epoch).
+    """Sampler that draws each row at most once per epoch, in an order determined by seed and epoch.
 
-    The module docstring defines how processes share the order. The class inherits from `DistributedSampler` because
-    Lightning neither replaces nor wraps such a sampler, and calls its `set_epoch`.
+    Each process uses every world-th row of the order. The class inherits from `DistributedSampler` because Lightning
+    neither replaces nor wraps such a sampler, and calls its `set_epoch`.
 
     Args:
         num_rows: number of training rows.
@@ -97,7 +97,7 @@ class EpochSampler(DistributedSampler[Draw]):
         return rows
 
     def resume(self, *, epoch: int, batches: int) -> None:
-        """Skip the first `batches` batches of this process, without loading them, in the next iteration of `epoch`."""
+        """In the next iteration of `epoch`, skip the first `batches` batches of this process without loading them."""
         if not 0 <= batches <= self.num_steps:
             raise ValueError(f"batches must be a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
@@ -122,7 +122,7 @@ class ClassAlignedSampler(EpochSampler):
 
     Args:
         members: per domain, a mapping from class to the indices of its images; only shared classes are drawn.
-        points: tuples per epoch.
+        points: tuples drawn per epoch.
         batch_size, seed, rank, world: as in `EpochSampler`.
     """
 
@@ -158,6 +158,7 @@ class ClassAlignedSampler(EpochSampler):
         ]
 
     def _step_classes(self, random: np.random.Generator) -> np.ndarray:
+        """Return the class indices of a step, for all processes together."""
         if self.step_rows <= len(self.classes):
             return random.permutation(len(self.classes))[: self.step_rows]
         per_process = [random.permutation(len(self.classes)) for _ in range(self.num_replicas)]
@@ -166,7 +167,7 @@ class ClassAlignedSampler(EpochSampler):
 
 
 def by_class(rows: np.ndarray, labels: Tensor) -> dict[int, list[int]]:
-    """Return a mapping from class to its rows; `labels` has the classes of all rows."""
+    """Return a mapping from class to those of `rows` in this class; `labels` has the classes of all rows."""
     groups: dict[int, list[int]] = {}
     for row in rows:
         groups.setdefault(int(labels[row]), []).append(int(row))
@@ -179,7 +180,7 @@ def shared_classes(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[int]:
 
 
 def aligned_points(domains: Sequence[Mapping[int, Sequence[int]]]) -> list[tuple[int, ...]]:
-    """Return points in a fixed order: tuples of one row per domain, all of the same class.
+    """Return tuples of one row per domain, all of the same class, in a fixed order.
 
     Each row is used at most once. Rows without a counterpart in every domain are discarded.
 

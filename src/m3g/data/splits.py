@@ -1,4 +1,4 @@
-"""Split of rows into train, validation and test, determined by a seed, a column or a published list."""
+"""Split of rows into training, validation and test, determined by a seed, a column or a published list."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def split_rows(
     labels: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> dict[Split, np.ndarray]:
-    """Split n rows by the fractions `val` and `test` (the rest is for training), deterministically for a seed.
+    """Return the rows of each split of n rows, determined by a seed.
 
-    With `labels`, every class is split by nearly the same fractions. With `groups` (such as subjects), the fractions
-    are those of the groups, and `labels` is not used. Each group is in one split only, so that no subject is used for
-    both training and testing.
+    `val` and `test` are fractions of the rows; the rest is for training. With `labels` (n,), every class is split by
+    nearly the same fractions. With `groups` (n,), such as subjects, they are fractions of the groups, and `labels` is
+    not used. Each group is in one split only, so that no subject is used for both training and testing.
 
     Example:
         >>> {name: len(rows) for name, rows in split_rows(100, val=0.1, test=0.2, seed=0).items()}
@@ -52,6 +52,7 @@ def split_rows(
     return {name: np.sort(rows) for name, rows in _cut(order, "row", val=val, test=test).items()}
 
 
+# Other names of the splits.
 OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "train", "testing": "test"}
 
 

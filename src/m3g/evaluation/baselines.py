@@ -30,9 +30,9 @@ def guess(train_labels: Tensor, test_labels: Tensor) -> float:
 def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
     """Return the chance level of each metric, by its name in `METRICS`.
 
-    Chance is the most frequent class for probes, a random order for retrieval and matching, and random directions for
-    the geometry. For the balanced accuracy of few-shot probes it is 1 divided by the number of classes.
-    `matching_size` is the batch size of the polymatching.
+    The chance level is that of the most frequent class for probes, of a random order for retrieval and matching, and of
+    random directions for the geometry. For the balanced accuracy of few-shot probes, it is 1 divided by the number of
+    classes. `matching_size` is the batch size of the polymatching.
     """
     scores: dict[str, float] = {}
     if train.labels is not None and test.labels is not None:
@@ -59,15 +59,15 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
 
 
 def chance_of(name: str, scores: dict[str, float]) -> float:
-    """Return the chance level of a metric from the result of `chance`, in which all few-shot probes share one entry."""
+    """Return the chance level of a metric from the result of `chance`, which has one entry for all few-shot probes."""
     return scores["few_shot" if name.startswith("few_shot_") else name]
 
 
 def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
-    """Return the scores `names` of the raw features, which are the `features` of both arguments.
+    """Return the scores `names` of the raw features, which are the `features` of `train` and `test`.
 
-    Probes use all views concatenated, or one at a time. Scores between views require views of equal size. Scores that
-    are not defined for raw features are omitted.
+    Probes use the concatenation of all views, or one view at a time. Scores that compare views require views of equal
+    size. Scores that are not defined for raw features are omitted.
     """
     assert train.features is not None
     assert test.features is not None

@@ -21,7 +21,7 @@ class Basis(NamedTuple):
 
 
 class Canonical(NamedTuple):
-    """Directions (d_l, size) of each view, and the eigenvalue (size,) of each component."""
+    """Result of `canonical`: directions (d_l, size) of each view, and the eigenvalues (size,) of the components."""
 
     directions: list[Tensor]
     eigenvalues: Tensor
@@ -59,18 +59,18 @@ def canonical(
 ) -> Canonical:
     """Return directions (d_l, size) of k centred views with maximal sum of correlations (MCCA).
 
-    These are the eigenvectors w of C w = v D w with the largest eigenvalues v, where C contains the covariances of all
-    pairs of views, and D those within each view, with `ridge` times their mean variance added to the diagonal.
+    The directions are the eigenvectors w of C w = v D w with the largest eigenvalues v. Here C contains the covariances
+    of all pairs of views, and D those within each view, with `ridge` times their mean variance added to the diagonal.
 
     Args:
-        train: k tensors (n, d_l), zero where a row lacks the view.
+        train: k tensors (n, d_l), zero in rows without the view.
         size: the number of components.
-        ridge: in units of the mean variance of a view along its principal directions.
+        ridge: ridge of D, in units of the mean variance of a view along its principal directions.
         mask: bool (k, n); the covariance of two views is over the rows that have both.
         bases: the principal directions to which each view is reduced; None keeps all.
         within: whether C includes the covariances within a view. Without them and without a ridge, the eigenvalue
             divided by k - 1 is the mean correlation over pairs of views. With them, a large ridge favours directions of
-            large variance even if these are uncorrelated between views.
+            large variance, even if they are uncorrelated between views.
 
     Example:
         >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -105,8 +105,8 @@ class CanonicalViews:
     """Maps of k views into a common space in which their correlation on the training rows is maximal.
 
     They are the last step of deep CCA: its loss (`mcca`) is invariant to invertible linear maps of a view, so the
-    embeddings of two perfectly aligned views can have a cosine of 0. They also help with losses that align views only
-    up to signs (`gram`, `symile`).
+    embeddings of two perfectly aligned views can have a cosine of 0. They also align the embeddings of losses that
+    determine them only up to signs (`gram`, `symile`).
 
     Args:
         views: k tensors (n, d_l) of training rows.

@@ -28,7 +28,7 @@ class Clustering(NamedTuple):
 def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int = 3) -> Clustering:
     """Cluster features (n, d) by k-means, with as many clusters as classes, and compare clusters with labels (n,).
 
-    Of `starts` runs of k-means, the one with the lowest within-cluster variance is used.
+    k-means is run `starts` times, and the clusters of lowest within-cluster variance are used.
 
     Example:
         >>> import torch

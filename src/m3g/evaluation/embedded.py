@@ -1,4 +1,4 @@
-"""Embedded objects, and the representation of an object by its present views."""
+"""Embedded objects, and the vectors that represent objects by their present views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 from m3g import _checks
 from m3g.costs import Cost
 
-# How the views of an object are reduced to one vector, see `read_out`.
+# Reduction of the views of an object to one vector, see `read_out`.
 Readout = str | Cost | Callable[[Tensor, Tensor], Tensor]
 
 
@@ -74,7 +74,7 @@ class Embedded:
         return str(code) if self.class_names is None else self.class_names[code]
 
     def only(self, views: Sequence[int]) -> Embedded:
-        """Return only these views, and only the objects that have at least one of them.
+        """Return only the given views, and only the objects that have at least one of them.
 
         Example:
             >>> points = Embedded(torch.zeros(3, 2, 4), mask=torch.tensor([[1, 0], [1, 0], [0, 1]]).bool())

@@ -1,4 +1,4 @@
-"""Few-shot probe of signals, modelled on that of the paper: accuracy with a few labels per class."""
+"""Few-shot probe of signals, modelled on the probe of the paper: accuracy with a few labels per class."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def few_shot_probe(
     patience: int = 5,
     seed: int = 0,
 ) -> FewShot:
-    """Evaluate a linear combination of the channels and a linear classifier, trained with `shots` labels per class.
+    """Return the test scores of a `ChannelProbe` trained with `shots` labels per class.
 
     The protocol is modelled on that of the paper, which follows Brüsch et al. (2023): `shots` rows per class for
     training and as many for early stopping by their loss; AdamW with learning rate 1e-3; evaluation on all test rows.
@@ -106,9 +106,9 @@ def few_shot_probe(
             classes=len(classes), epochs=epochs, batch_size=batch_size, patience=patience,
         )  # fmt: skip
         with torch.no_grad():
-            predicted = classes[probe(scaled_test).argmax(1)]
-        truth, guess = test_labels.cpu().numpy(), predicted.numpy()
-        scores.append((metrics.balanced_accuracy_score(truth, guess), metrics.accuracy_score(truth, guess)))
+            predicted = classes[probe(scaled_test).argmax(1)].numpy()
+        truth = test_labels.cpu().numpy()
+        scores.append((metrics.balanced_accuracy_score(truth, predicted), metrics.accuracy_score(truth, predicted)))
     balanced, plain = torch.tensor(scores, dtype=torch.float64).T
     return FewShot(float(balanced.mean()), float(balanced.std(correction=0)), float(plain.mean()))
 

@@ -20,8 +20,8 @@ def _units(embeddings: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | No
 def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
     r"""Return the mean squared distance between two views of an object on the unit sphere: 0 is perfect, 2 is chance.
 
-    It is the mean over views :math:`l < m` and objects i of :math:`\lvert x_l[i] - x_m[i]\rvert^2` (Wang and Isola,
-    2020).
+    The value is the mean over views :math:`l < m` and objects i of :math:`\lvert x_l[i] - x_m[i]\rvert^2` (Wang and
+    Isola, 2020).
 
     Example:
         >>> alignment(torch.ones(3, 5, 2))
@@ -41,11 +41,11 @@ def alignment(embeddings: Tensor, *, mask: Tensor | None = None) -> float:
 
 
 def uniformity(embeddings: Tensor, *, mask: Tensor | None = None, limit: int = 2048) -> float:
-    r"""Return how evenly the points of a view cover the sphere, averaged over views: 0 is collapse.
+    r"""Return how uniformly the points of a view cover the sphere, averaged over views: 0 is collapse.
 
     The value is :math:`\log \operatorname{mean}_{i \ne j} e^{-2 \lvert x[i] - x[j]\rvert^2}` (Wang and Isola, 2020).
-    For uniformly distributed points in many dimensions it is about -4. For a view with more than `limit` points,
-    only `limit` evenly spaced points are used.
+    For uniformly distributed points in many dimensions, it is about -4. For a view with more than `limit` points,
+    only `limit` evenly spaced rows are used.
 
     Example:
         >>> uniformity(torch.ones(2, 5, 3))

@@ -19,7 +19,9 @@ PROBED = 0.1  # fraction of the cells that are searched: those nearest to the qu
 
 
 def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
-    """Return the indices (q, size) of the points with approximately the largest inner products with each query.
+    """Return the indices (q, size) of points with approximately the largest inner products with each query.
+
+    Points have shape (n, d), queries (q, d). The indices of a query with fewer results are padded with -1.
 
     The index is built once and stored below `$XDG_CACHE_HOME/m3g` (by default `~/.cache/m3g`), in a file named after a
     digest of the points. It is not stored in the run folder, which may be shared, because faiss does not validate the

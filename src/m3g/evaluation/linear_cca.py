@@ -93,7 +93,7 @@ class LinearCCA:
 
 
 def _subsampled(views: list[Tensor], mask: Tensor | None) -> tuple[list[Tensor], Tensor]:
-    """Return the rows and their mask; only evenly spaced rows if there are too many for a fast fit."""
+    """Return the views and their mask, reduced to evenly spaced rows if there are too many for a fast fit."""
     n, d = len(views[0]), max(view.shape[1] for view in views)
     max_rows = min(MAX_ROWS, max(1000, int(MAX_PRODUCTS / d**2)))
     present = torch.ones(len(views), n, dtype=torch.bool) if mask is None else mask
@@ -108,7 +108,7 @@ class Span(NamedTuple):
 
     Attributes:
         coordinates: (n, n), or the rows (n, d) themselves if d <= n.
-        weights: (n, n); the basis is the transposed view times these weights. None if the rows are unchanged.
+        weights: (n, n); the basis is the transposed view times these weights. None if the coordinates are the rows.
     """
 
     coordinates: Tensor
@@ -146,14 +146,14 @@ class CentredView(NamedTuple):
         return torch.where(deviations > 0, deviations, 1.0)
 
     def original_scale(self, scale: Tensor) -> Tensor:
-        """Return a multiple of `scale` with which the mean square of the scaled view is 1."""
+        """Return the multiple of `scale` for which the mean square of the scaled view is 1."""
         square = sum(self.scaled(scale, columns).square().sum() for columns in self.parts())
         return scale * (square / (self.rows.sum() * self.values.shape[1])).sqrt().clamp(min=1e-12)
 
     def span(self, scale: Tensor) -> Span:
-        """Return the rows of the scaled view in the span of these rows.
+        """Return the coordinates of the scaled rows in an orthonormal basis of their span.
 
-        Inner products of rows, and so the held-out ranks, do not change.
+        Inner products of rows, and thus the ranks of held-out rows, do not change.
         """
         n, d = self.values.shape
         if d <= n:
@@ -182,7 +182,7 @@ def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
 
 
 def _maps(views: Sequence[Tensor], mask: Tensor, bases: list[Basis], *, size: int, ridge: float) -> list[Tensor]:
-    """Return directions (d_l, size) with weighted components; zero columns if there are fewer components."""
+    """Return directions (d_l, size) with weighted components, padded with zero columns if there are fewer."""
     directions, eigenvalues = canonical(views, size=size, ridge=ridge, mask=mask, bases=bases, within=False)
     weights = (eigenvalues / (len(views) - 1)).clamp(min=0).sqrt()
     pad = (0, size - len(weights))
@@ -220,14 +220,14 @@ def _held_out_scores(
                 ranks.setdefault(Choice(standardized, ridge), []).append(rank)
     defined = {choice: [value for value in values if not math.isnan(value)] for choice, values in ranks.items()}
     scored = {choice: sum(values) / len(values) for choice, values in defined.items() if values}
-    return scored or {Choice(True, 1.0): math.nan}  # too few rows to hold some out
+    return scored or {Choice(True, 1.0): math.nan}  # default choice, with too few rows to hold some out
 
 
 def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> float:
     """Return the mean of 1 / rank of the true partner over objects and ordered pairs of views.
 
-    It is smoother than R@1, so that settings can be chosen on few rows. The embeddings have shape (k, n, d); the result
-    is NaN if no object has two views.
+    It is smoother than R@1, so that settings can be chosen with few rows. The embeddings have shape (k, n, d). The
+    result is NaN if no object has two views.
 
     Example:
         >>> mean_reciprocal_rank(torch.eye(3).expand(2, 3, 3))

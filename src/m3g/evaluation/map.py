@@ -37,9 +37,9 @@ def plot_map(
 ) -> Path:
     """Plot the embeddings of all views (k, n, d) on one map: together on the left, view by view on the right.
 
-    The map is a t-SNE of the unit vectors with a fixed seed; beyond `limit` points, an evenly spaced subset of the rows
-    is shown. Colours show the class, or the view if there are no labels. Up to 20 classes have a legend; of more, the
-    80 most frequent are labelled in the map. Lines connect the views of up to twelve objects.
+    The map is a t-SNE of the unit vectors with a fixed seed. Beyond `limit` points, an evenly spaced subset of the rows
+    is shown. Colours show the class, or the view if there are no labels. Up to 20 classes have a legend; if there are
+    more, the 80 most frequent are labelled in the map. Lines connect the views of up to twelve objects.
     """
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     mask = _checks.presence(mask, embeddings)
@@ -148,7 +148,7 @@ def tsne(points: Tensor) -> Tensor:
 
 
 def colours(count: int) -> list[Colour]:
-    """Return distinguishable colours, none too light for a white background."""
+    """Return `count` distinguishable colours that are dark enough for a white background."""
     matplotlib = _checks.extra("matplotlib", "plot")
     if count <= MAX_LEGEND_ENTRIES:
         return [matplotlib.colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]

@@ -143,7 +143,7 @@ def _mean(values: list[float | None]) -> float | None:
 def _accuracies(
     train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor], readout: Readout
 ) -> dict[Score, list[float | None]]:
-    """Return the accuracies of the probes for each mask in `shown`, bool (k, n); None if the mask has no entry."""
+    """Return the accuracies of the probes for each mask in `shown`, bool (k, n); None for a mask without entries."""
     if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
         return {}
     rows_shown = [entries.any(0) for entries in shown]

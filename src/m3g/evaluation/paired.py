@@ -1,4 +1,4 @@
-"""Paired comparison of two arms on the same settings or rows: mean difference and its interval."""
+"""Paired comparison of two arms on the same settings or rows: mean difference and its 95 % interval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
         half_width: half the width of its 95 % interval.
         pairs: number of independent pairs.
         p_value: two-sided p-value of the hypothesis of no difference; NaN if it is not computed.
-        smallest: smallest true difference that this number of pairs detects with a power of 80 %.
+        smallest: smallest true difference that this number of pairs would detect with a power of 80 %.
     """
 
     mean: float
@@ -56,7 +56,7 @@ def paired(
     freedom (Nadeau and Bengio, 2003).
 
     Args:
-        ours, theirs: scores by seed or split, or by several settings of each split.
+        ours, theirs: scores by key, such as a seed, a split, or a setting of a split; keys in both are compared.
         test_to_train: number of test objects per training object of overlapping splits; 0 for independent draws.
         split_of: function that returns the split of a key. The differences of a split are averaged first, because they
             are not independent.
@@ -93,9 +93,10 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 
 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
-    """Compare two arms on common rows by the bootstrap: the 95 % interval is that of the resampled mean difference.
+    """Compare two arms on common rows by the bootstrap, with 2000 resamples of the mean difference.
 
-    `half_width` is the larger distance from the mean to a bound, so that the symmetric interval is never too narrow.
+    `half_width` is the larger distance from the mean to a bound of the 95 % interval, so that the symmetric interval is
+    never too narrow.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))

@@ -22,7 +22,7 @@ Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
 
 def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tuple[Figure, list[Axes]]:
-    """Return a figure with one row of axes, without a display or global state of matplotlib."""
+    """Return a figure with one row of axes; it requires no display and no global state of matplotlib."""
     figure_class = _checks.extra("matplotlib.figure", "plot").Figure
     figure = figure_class(figsize=(width * columns, height), layout="constrained", dpi=130)
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
@@ -49,7 +49,7 @@ def save(figure: Figure, path: str | Path) -> Path:
 
 
 def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str = "step") -> Path:
-    """Plot one panel per title with one line per name: `{"loss": {"train": (steps, values)}, …}`."""
+    """Plot curves `{title: {name: (x, y)}}`: one panel per title, with one line per name."""
     if not panels:
         raise ValueError("panels must have at least one panel of curves, got none.")
     figure, axes = new_figure(len(panels))
@@ -80,7 +80,7 @@ def plot_matrix(
 ) -> Path:
     """Plot a matrix (k, k) between views with its values; fractions are shown in percent.
 
-    `chance` is shown under the title; without `diagonal` the cells of a view with itself stay empty.
+    `chance` is shown under the title. Without `diagonal`, the cells of a view with itself are empty.
     """
     k = len(names)
     if tuple(matrix.shape) != (k, k):

@@ -54,7 +54,7 @@ def linear_probe(
     batch_size: int = 1024,
     seed: int = 0,
 ) -> ProbeResult:
-    """Evaluate a linear classifier on frozen features (n, d) with the paper's protocol.
+    """Return the test accuracy of a linear classifier on frozen features (n, d), trained with the paper's protocol.
 
     The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
     N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
@@ -146,7 +146,7 @@ class Probe:
         self.dtype = features.dtype
         self.model = make_pipeline(StandardScaler(), model)
         with warnings.catch_warnings():
-            # Further steps would hardly change the accuracy, even if the optimum has not been reached.
+            # Even if the optimum has not been reached, further steps would not change the accuracy noticeably.
             warnings.simplefilter("ignore", ConvergenceWarning)
             self.model.fit(features.cpu().numpy(), labels.cpu().numpy())
 

@@ -79,7 +79,7 @@ def evaluate(
     missing: bool = False,
     readout: Readout = "mean",
 ) -> Report:
-    """Return all scores that the given data allow: probes require labels, the other scores embeddings.
+    """Return all scores that the data allow: probes require labels, and the other scores require embeddings.
 
     Args:
         train, test: probes are trained on `train` and tested on `test`; all other scores use `test` only.
@@ -92,8 +92,8 @@ def evaluate(
         raw: the same train and test rows with the inputs as features, for reference.
         linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.
         missing: add scores with missing views.
-        readout: determines the query for a view, see `read_out`. A cost applies to retrieval and missing views only,
-            and adds the probe `linear_query`.
+        readout: reduction of the views of an object to one vector, see `read_out`. A cost is used for retrieval and
+            missing views only, and adds the probe `linear_query`.
 
     Example:
         >>> import torch

@@ -24,8 +24,8 @@ class Retrieval(NamedTuple):
             the diagonal is trivially 1.
         median_rank: the median rank of the true partner, as a matrix of the same form.
         contributions: for each level, the contribution of every object (n,) to the off-diagonal mean of `recall`,
-            scaled so that their mean is that value; NaN for objects with fewer than two views. Without missing views it
-            is the fraction of pairs of views in which the true partner is among the first `level`.
+            scaled so that the mean contribution is that value; NaN for objects with fewer than two views. Without
+            missing views, it is the fraction of pairs of views in which the true partner is among the first `level`.
     """
 
     recall: dict[int, Tensor]
@@ -36,7 +36,8 @@ class Retrieval(NamedTuple):
 def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     """Return the rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
 
-    Points that tie with the truth count half, so that collapsed embeddings have the mean rank of a random order.
+    Points with the same similarity as the truth increase the rank by a half, so that collapsed embeddings have the mean
+    rank of a random order.
     """
     chunk = max(1, min(1024, MAX_SCORES // len(gallery)))
     # One tensor for all ranks, because small tensors between large ones fragment the memory.
@@ -75,7 +76,7 @@ def recall_at_1(
 def recall_from_others(
     points: Embedded, m: int, *, shown: Tensor | None = None, readout: Readout = "mean", labels: Tensor | None = None
 ) -> float | None:
-    """Return `recall_at_1` in view m for queries read out from the other views.
+    """Return `recall_at_1` in view m for queries computed from the other views by `Embedded.read_out`.
 
     `shown`, bool (k, n), selects the entries used for the queries, by default all; those of view m are ignored.
     """

@@ -37,11 +37,12 @@ def search(
     readout: Readout = "mean",
     approximate: bool = False,
 ) -> Neighbours:
-    """Return the objects whose mean embedding is most similar to that of the query; both may have missing views.
+    """Return the objects that are most similar to each query; both may have missing views.
 
     By default, queries and objects are represented by the mean of the unit vectors of their present views and compared
-    by cosine. With a cost as `readout`, the query of the given views is compared with the views of an object that were
-    not given. If the object has no such view, each of its views is compared with the query of the other given views.
+    by cosine. With a cost as `readout`, the cost's query of the given views is compared with the views of an object
+    that were not given. If the object has no such view, each of its views is compared with the query computed from the
+    other given views.
 
     Args:
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
@@ -50,8 +51,8 @@ def search(
         mask: bool (k, n), True where an object has a view; None if all are present.
         top: number of objects per query, at most n, or n - 1 if `without` excludes an object.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
-        readout: how the views of a query are reduced to one vector, see `m3g.evaluation.read_out`; objects use the
-            mean, except with a cost.
+        readout: reduction of the views of a query to one vector, see `m3g.evaluation.read_out`; objects use the mean,
+            except with a cost.
         approximate: search only the candidates of an approximate index, 10 · `top` per query (with a cost, per query
             and view) and at least 200. Some of the nearest objects may be missed. Requires faiss.
 
@@ -100,7 +101,7 @@ def search(
 def _shortlisted(
     queries: Tensor, given: Tensor | None, objects: Tensor, present: Tensor | None, readout: Readout, *, size: int
 ) -> Tensor:
-    """Return the indices of the objects that an approximate index finds for any of the queries.
+    """Return the indices of the objects that an approximate index returns for at least one of the queries.
 
     The index returns `size` objects per query; with a cost, per query and view.
     """
@@ -130,8 +131,8 @@ def _scores_by_cost(
 ) -> Tensor:
     """Return the mean cosine (q, n) between the query for a view and that view of an object, over the compared views.
 
-    The compared views are those that the object has and the query lacks, or all views of the object if the query lacks
-    none of them.
+    The compared views are those of the object that were not given in the query, or all views of the object if all of
+    them were given.
     """
     k = len(queries)
     queried = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given

@@ -18,7 +18,7 @@ from m3g.nets.code_fields import reject_code
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-FITTED = ("image_size", "num_channels")  # set from the data; not every model has these fields
+FITTED = ("image_size", "num_channels")  # fields set from the data; not every model has them
 TRUSTED_PACKAGES = ("m3g", "torch.nn", "transformers")
 
 
@@ -26,12 +26,12 @@ class TransformersEncoder(nn.Module):
     """Image, text or audio model of `transformers`, pooled to one vector per input.
 
     Args:
-        model: a model type (`"vit"` is ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or, with a slash, a name on
-            the hub or a local folder. With a slash, the columns of a table are preprocessed for the model: with its
-            tokenizer, its image size and scaling, or its sample rate.
-        pretrained: whether to load the weights of the model; only for a hub name or a local folder.
+        model: a model type (`"vit"` for ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or a name on the hub or a
+            local folder, which contain a slash. For the latter two, the columns of a table are preprocessed with the
+            model's tokenizer, image size and scaling, or sample rate.
+        pretrained: whether to load the weights of the model; only for a name on the hub or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
-        pool: `"cls"` is the first token, `"mean"` the mean of all tokens except padding. By default, it is the first
+        pool: `"cls"` for the first token, `"mean"` for the mean of all tokens except padding. The default is the first
             token if the model has a class token (ViT), and the mean otherwise. Feature maps (n, c, h, w) are always
             averaged over h and w.
         trust: allow configurations with fields that make transformers download or run code, such as an
@@ -75,7 +75,8 @@ class TransformersEncoder(nn.Module):
         if self.input_name == "input_ids":
             view = view.long()
             keep = torch.ne(view, self.backbone.config.pad_token_id or 0)
-            keep = keep | (torch.arange(view.shape[1], device=view.device) == 0)  # attention over no token may be NaN
+            # Attention over no token may be NaN, so the first token is always kept.
+            keep = keep | (torch.arange(view.shape[1], device=view.device) == 0)
             hidden = self.backbone(input_ids=view, attention_mask=keep.long()).last_hidden_state
         else:
             hidden = self.backbone(**{self.input_name: view}).last_hidden_state
@@ -128,7 +129,7 @@ class ViT(TransformersEncoder):
 
 
 def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> PreTrainedModel:
-    """Return a model with these changes to its configuration, with random weights unless `pretrained`."""
+    """Return a model with changes to its configuration, and with random weights unless `pretrained`."""
     transformers = _checks.extra("transformers", "train")
     if not trust:
         reject_code(changes)
@@ -187,7 +188,7 @@ def _check_fields(config: PretrainedConfig, changes: Options) -> None:
 
 
 def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Module]:
-    """Import the `nn.Module` subclass at a dotted path; outside `TRUSTED_PACKAGES` only with `trust=True`.
+    """Return the `nn.Module` subclass at a dotted path; outside `TRUSTED_PACKAGES` only with `trust=True`.
 
     Example:
         >>> import_module_class("torch.nn.Linear").__name__

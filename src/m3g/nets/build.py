@@ -1,4 +1,4 @@
-"""Build encoders and networks from a description: a name, a mapping from a settings file, or a module."""
+"""Construction of encoders and networks from a name, a mapping from a settings file, or a module."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from m3g.solvers.shared.memory import memory_limit
 
 Net = TypeVar("Net", bound=MultiViewNet)
 Specs: TypeAlias = Spec | Sequence[Options]  # one description for all views, or one mapping per view
-EXTERNAL = ("transformers", "vit")  # built by transformers, whose constructors do more than create layers
+EXTERNAL = ("transformers", "vit")  # built by transformers, whose constructors do not only create layers
 
 
 class _Encoder(Protocol):
@@ -42,9 +42,10 @@ def build_encoders(
     trust: bool = False,
     head: Options | None = None,
 ) -> list[nn.Module]:
-    """Return one encoder per view, or with `shared` a list of one encoder for all views, which must have one shape.
+    """Return one encoder per view or, with `shared`, a list of one encoder for all views, which must have one shape.
 
-    The other arguments are those of `build_encoder`.
+    `spec` is one description for all views, or a list of one mapping per view (see `build_net`). The other arguments
+    are those of `build_encoder`.
     """
     build = partial(build_encoder, trust=trust, head=head)
     if isinstance(spec, Sequence) and not isinstance(spec, str):
@@ -66,7 +67,7 @@ def build_encoders(
 def _encoders_per_view(
     specs: Sequence[Options], view_shapes: Sequence[Sequence[int]], build: Callable[..., nn.Module]
 ) -> list[nn.Module]:
-    """Return one encoder per view: that of an earlier view (`share`), or a new one, possibly frozen."""
+    """Return one encoder per view: the encoder of an earlier view (`share`), or a new one, possibly frozen."""
     if len(specs) != len(view_shapes):
         raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got {len(specs)}.")
     encoders: list[nn.Module] = []
@@ -131,7 +132,7 @@ def _parts(
     predictor: Options | None,
     trust: bool,
 ) -> tuple[Sequence[nn.Module], Sequence[nn.Module], nn.Module | None]:
-    """Return encoders, projectors and the predictor."""
+    """Return the arguments of `MultiViewNet`: encoders, projectors, and the predictor or None."""
     encoders = build_encoders(encoder, view_shapes=view_shapes, shared=shared, trust=trust, head=projector)
     heads: dict[int, NoProjector | Projector] = {}
     for part in encoders:

@@ -19,19 +19,19 @@ from m3g import _checks as checks
 def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size: int, **named_inputs: object) -> Tensor:
     """Embed a batch in chunks whose activations are discarded and recomputed in the backward pass.
 
-    A contrastive loss requires all embeddings of a batch, but not all activations (GradCache): the forward pass keeps
-    the embeddings only. The backward pass first computes the gradient of the loss with respect to all embeddings, then
+    A contrastive loss requires all embeddings of a batch, but not all activations (GradCache). The forward pass keeps
+    only the embeddings. The backward pass first computes the gradient of the loss with respect to all embeddings, then
     recomputes one chunk after the other and backpropagates its part of that gradient. Loss and gradients are those of
-    `encoder(*inputs, **named_inputs)` up to rounding; each chunk is encoded twice.
+    `encoder(*inputs, **named_inputs)` up to rounding. Each chunk is encoded twice.
 
     Every chunk is recomputed with the autocast state and the random numbers (torch, NumPy, Python) of its first pass,
     so that dropout and augmentations inside the encoder are reproduced. Generators that the encoder owns are not
     restored.
 
     Args:
-        encoder: an `nn.Module`, or a method of one, that treats rows independently. Batch normalisation in training
-            mode does not. `DistributedDataParallel` synchronises the gradients once, whether it wraps the encoder or
-            a module that calls this function.
+        encoder: an `nn.Module`, or a method of one, that processes rows independently. Batch normalisation in training
+            mode does not, and is rejected. `DistributedDataParallel` synchronises the gradients once, whether it wraps
+            the encoder or a module that calls this function.
         inputs, named_inputs: arguments of the encoder. All tensors, including those in lists, tuples and mappings, have
             n rows in dimension 0 and are split; anything else is passed to every call.
         chunk_size: rows per chunk.
@@ -47,9 +47,8 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
         torch.Size([64, 8])
         >>> embeddings.square().mean().backward()  # recomputes four chunks
 
-    References:
-        L. Gao, Y. Zhang, J. Han, J. Callan: Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup,
-        2021, https://arxiv.org/abs/2101.06983.
+    Reference: Gao, Zhang, Han, Callan, *Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup*, 2021,
+    https://arxiv.org/abs/2101.06983.
     """
     checks.positive_int("chunk_size", chunk_size)
     network = encoder.module if isinstance(encoder, DistributedDataParallel) else encoder
@@ -127,9 +126,9 @@ def _check_embeddings(chunk: object, rows: int) -> None:
 
 
 def _host_random_contexts() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """Return contexts for a chunk's first pass and its replay, with the same random numbers from NumPy and Python.
+    """Return contexts for the first pass of a chunk and its replay, with the same random numbers of NumPy and Python.
 
-    PyTorch's `checkpoint` restores only the generators of torch.
+    `torch.utils.checkpoint` restores only the generators of torch.
     """
     restore: list[Callable[[], None]] = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-# Remote classes, pipelines, kernels from the hub, and quantizers, which import packages named in the configuration.
+# Fields for remote classes, pipelines, kernels from the hub, and quantizers, which import packages named in them.
 CODE = (
     "auto_map",
     "custom_generate",
@@ -20,8 +20,8 @@ CODE = (
 def reject_code(config: Mapping[str, object], *, name: str = "config") -> None:
     """Raise if a configuration, or one nested in it, has a field that refers to code.
 
-    Fields such as `attn_implementation` contain a word, for example `eager`, or a kernel repository on the hub, whose
-    name contains a slash.
+    Fields such as `attn_implementation` contain a word, for example `eager`, or the name of a kernel repository on the
+    hub, which contains a slash.
     """
     for field, value in _fields(config):
         implementation = "_implementation" in field and any("/" in word for word in _words(value))

@@ -1,4 +1,4 @@
-"""Built-in encoders: a multilayer perceptron for rows of numbers, convolutions for small images and for signals."""
+"""Built-in encoders: a multilayer perceptron for rows of numbers, and convolutions for small images and for signals."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class MLP(nn.Module):
 class ConvNet(nn.Module):
     """Convolutional network: blocks `Conv2d(3×3, stride 2) → GroupNorm → GELU`, then average pooling.
 
-    Each block halves the side of the image. Intended for images of 28 to 64 pixels on a CPU; use `transformers` for
-    larger ones.
+    Each block halves the side of the image. It is intended for images of 28 to 64 pixels on a CPU; for larger images,
+    use `ViT` or `TransformersEncoder`.
 
     Args:
         in_channels: 1 for grey images, 3 for colour.
@@ -81,9 +81,9 @@ class ConvNet(nn.Module):
 class EEGEncoder(nn.Module):
     """Convolutional encoder of one signal channel, as in the paper, which follows Brüsch et al. (2023).
 
-    Six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
+    By default, six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
     convolution. `maps` returns (n, channels[-1], t), with t = 33 for 3000 samples. `forward` averages over each of
-    `pool` time intervals and flattens: (n, channels[-1] * pool).
+    `pool` time intervals and flattens the result to (n, channels[-1] * pool).
 
     Args:
         in_channels: number of signals per input.

@@ -8,17 +8,18 @@ from m3g import _checks
 
 
 class Head(nn.Module):
-    """Perceptron `Linear → GELU → Linear → LayerNorm`, or a single linear map.
+    """Perceptron `Linear → GELU → Linear → LayerNorm`, or a single linear map: (n, in_features) to (n, out_features).
 
-    The paper's vision head has `hidden=4096, out_features=256`; the defaults suit a few thousand rows.
+    The paper's vision head has `hidden=4096, out_features=256`; the defaults are chosen for a few thousand rows.
 
     Args:
         in_features: number of input features.
         hidden: units of the hidden layer; None for one linear map without normalisation (the paper's EEG head, with
             `out_features=32`).
         out_features: number of output features.
-        bias: initial value of all biases of the last layer, so that the points of all views start in one half-space.
-            Without it, losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up to signs.
+        bias: initial value of all biases of the last layer. With a positive value, the points of all views start in one
+            half-space. Otherwise, losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up
+            to signs.
         weight_std: standard deviation of the initial weights, drawn from a normal distribution truncated at two
             standard deviations, with biases of zero (0.02 in the paper); None for PyTorch's default.
 

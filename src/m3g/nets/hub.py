@@ -1,10 +1,10 @@
-"""Reachability of the Hugging Face hub, tested with one request because its client retries for half a minute."""
+"""Test of whether the Hugging Face hub is reachable, with one request, because its client retries for half a minute."""
 
 from __future__ import annotations
 
 from m3g import _checks
 
-SECONDS = 5.0
+SECONDS = 5.0  # timeout of the request
 
 
 def reachable() -> bool:

@@ -31,9 +31,9 @@ def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
 
 
 class ChannelsFirst(nn.Module):
-    """Encoder of images (n, height, width) or (n, height, width, channels).
+    """Wrapper of an encoder for images (n, height, width) or (n, height, width, channels).
 
-    The images are converted to (n, channels, height, width) for the wrapped encoder.
+    The images are converted to (n, channels, height, width) for the encoder.
 
     Example:
         >>> import torch

@@ -28,7 +28,7 @@ class Linear(nn.Module):
         torch.Size([8, 64])
     """
 
-    embeds = True  # the output is the embedding
+    embeds = True
 
     def __init__(
         self, in_features: int, *, out_features: int = 64, hidden: int | None = None, bias: float | None = None
@@ -46,7 +46,7 @@ class Linear(nn.Module):
 
     @torch.no_grad()
     def start_at(self, mean: Tensor, directions: Tensor) -> None:
-        """Set the map to `(x - mean) @ directions`, with a mean (d,) and directions (d, out_features)."""
+        """Set the map to x -> (x - mean) @ directions, with a mean (d,) and directions (d, out_features)."""
         self.weight.copy_(directions.T * math.sqrt(self.in_features))
         self.bias.copy_(-mean @ directions)
 
@@ -56,7 +56,9 @@ class Tfidf(Linear):
 
 
 class Residual(Linear):
-    """Linear map plus a multilayer perceptron, whose last layer is initialised to zero.
+    """Linear map plus a multilayer perceptron whose last layer is initialised to zero.
+
+    The output is the embedding: no projector follows.
 
     Args:
         in_features: number of input features.

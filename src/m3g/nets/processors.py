@@ -14,7 +14,7 @@ from m3g._options import Options, Processor
 from m3g.nets import hub
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
-MAX_TOKENS = 1_000_000  # transformers encodes an unknown maximum as a larger number
+MAX_TOKENS = 1_000_000  # transformers represents an unknown maximum by a larger number
 
 
 def processor_of(model: str) -> Processor:

@@ -16,8 +16,8 @@ from m3g.nets.encoders import ConvNet
 class SpectrogramNet(nn.Module):
     """Convolutional network on the logarithm of a mel spectrogram; inputs (n, samples).
 
-    The spectrogram is computed on the batch, on its device: power in `bands` triangular bands, evenly spaced on the
-    mel scale `2595 log10(1 + f / 700)` up to half the rate.
+    The spectrogram is computed for the whole batch on its device. It contains the power in `bands` triangular bands,
+    evenly spaced on the mel scale `2595 log10(1 + f / 700)` up to half the rate.
 
     Args:
         rate: samples per second.
@@ -62,7 +62,7 @@ class SpectrogramNet(nn.Module):
         sound = nn.functional.pad(sound, (0, max(0, self.size - sound.shape[-1])))
         spectrum = torch.stft(sound, self.size, self.hop, window=self.hann.float(), center=False, return_complex=True)
         power = self.filters.float() @ spectrum.abs().square()
-        # The offset bounds the logarithm of silence; the division brings values near 1.
+        # The offset limits the logarithm of silence; the division scales the values to a magnitude near 1.
         image = (power.add(1e-5).log() / 4).to(view.dtype if view.is_floating_point() else torch.float32)
         features: Tensor = self.network(image.unsqueeze(1))
         return features

@@ -47,7 +47,7 @@ class Teacher(nn.Module):
         get_ema_multi_avg_fn(momentum)(list(averages.values()), latest, 1)
         buffers = dict(student.named_buffers())
         for name, buffer in self.net.named_buffers():
-            buffer.copy_(buffers[name])  # running statistics are averages already
+            buffer.copy_(buffers[name])  # not averaged: running statistics already are averages
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)

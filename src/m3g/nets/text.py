@@ -11,8 +11,8 @@ from m3g import _checks
 class ByteTransformer(nn.Module):
     r"""Small transformer over the UTF-8 bytes of a text, for inputs (n, length) of bytes with 0 for padding.
 
-    Bytes are embedded, a convolution of width `2 * stride` produces one token per `stride` bytes, `depth` layers of
-    self-attention follow, and all tokens except padding are averaged. An empty text is encoded as one padding token.
+    Bytes are embedded, and a convolution of width `2 * stride` produces one token per `stride` bytes. After `depth`
+    layers of self-attention, all tokens except padding are averaged. An empty text is encoded as one padding token.
 
     Args:
         length: maximum number of bytes; longer texts are truncated.
@@ -63,7 +63,8 @@ class ByteTransformer(nn.Module):
         text = nn.functional.pad(text, (0, (tokens + 1) * self.stride - text.shape[1]))
         hidden = self.join(self.bytes(text).transpose(1, 2)).transpose(1, 2) + self.positions[:tokens]
         keep = text[:, : tokens * self.stride].unflatten(1, (tokens, self.stride)).ne(0).any(2)
-        keep = keep | (torch.arange(tokens, device=keep.device) == 0)  # attention over no token would be NaN
+        # Attention over no token would be NaN, so the first token is always kept.
+        keep = keep | (torch.arange(tokens, device=keep.device) == 0)
         if self.layers is not None:
             hidden = self.layers(hidden, src_key_padding_mask=~keep)
         weight = keep.to(hidden.dtype).unsqueeze(2)

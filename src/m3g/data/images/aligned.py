@@ -1,4 +1,4 @@
-"""Base class of data modules with images of the same classes in several domains; views are domains."""
+"""Base class of data modules with images of the same classes in several domains, which are the views."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from m3g.data.splits import SPLITS, Split
 class AlignedDomains(ViewsData):
     """Base class of data modules whose views are the seen domains.
 
-    A point is a tuple of images of one class, one per domain. A batch has n points of different random classes.
+    An object, called *point* in the options, is a tuple of images of one class, one per seen domain. A batch has n
+    objects of different random classes.
 
     Attributes:
         held_out: domains used only for testing.
@@ -53,6 +54,7 @@ class AlignedDomains(ViewsData):
         self.points_per_epoch = _checks.positive_int("points_per_epoch", points_per_epoch)
 
     def _by_class(self, split: Split) -> list[dict[int, list[int]]]:
+        """Return a mapping from class to image indices for each seen domain."""
         assert self.labels is not None
         return [by_class(self.members[name, split], self.labels) for name in self.view_names]
 

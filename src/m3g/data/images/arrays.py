@@ -1,4 +1,4 @@
-"""Small images in memory: the k views of an image are k random augmentations, computed in one pass."""
+"""Small images in memory: the k views of an image are k random augmentations, computed for a whole batch at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from m3g.data.splits import SPLITS, split_rows
 def augmented(images: Tensor, random: np.random.Generator) -> Tensor:
     """Augment images (n, c, h, w) in [-1, 1]: random crop, flip, brightness, contrast, saturation and greyscale.
 
-    A crop covers 20 to 100 % of the area. Each image has separate random parameters. All images are processed at once,
+    A crop covers 20 to 100 % of the area. Random parameters are drawn for each image. All images are processed at once,
     which is many times faster for small images on a CPU than augmenting them one by one.
 
     Example:
@@ -68,7 +68,7 @@ class ImageArrays(ViewsData):
     """Small images from one `.npz` file, in memory; the views of an image are k random augmentations.
 
     The file contains `images` (n, height, width, channels), uint8, and optionally `label` (n,), the class of each
-    image. For image files, larger images, and the paper's augmentations use `ImageFolders`.
+    image. For image files, larger images, and the paper's augmentations, use `ImageFolders`.
 
     Args:
         path: the file.

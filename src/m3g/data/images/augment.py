@@ -27,7 +27,7 @@ IMAGENET_STACKS = ("byol-global1", "byol-global2", "simclr", "byol-global1")
 class Augmentation(nn.Module):
     """Augmentation stack of the paper: crop, flip, colour, greyscale, blur, solarise, normalise.
 
-    The blur kernel is 23 pixels wide at size 224 and scales with the size; its sigma is drawn from 0.1 to 2.
+    The blur kernel is 23 pixels wide at size 224 and scales with the size; its sigma is drawn between 0.1 and 2.
 
     Args:
         stack: a key of `STACKS`.
@@ -100,16 +100,18 @@ class Clamp(nn.Module):
 
 
 def as_float(images: Tensor) -> Tensor:
+    """Convert uint8 images to floats in [0, 1]; other images are returned unchanged."""
     return images.float() / 255 if images.dtype == torch.uint8 else images
 
 
 def normalize(images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
+    """Subtract the mean of each channel from images (..., c, h, w), and divide by its standard deviation."""
     centre, scale = (torch.tensor(part, device=images.device).view(-1, 1, 1) for part in (mean, std))
     return (images - centre) / scale
 
 
 def plain(images: Tensor, *, size: int) -> Tensor:
-    """Preprocess test images: resize, centre crop and normalise. The crop keeps 224/256 of the side."""
+    """Preprocess test images without augmentation: resize, centre-crop to 224/256 of the side, and normalise."""
     images = as_float(images)
     side = round(size * 256 / 224)
     if images.shape[-1] != side or images.shape[-2] != side:

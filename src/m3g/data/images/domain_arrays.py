@@ -21,12 +21,12 @@ from m3g.data.splits import SPLITS, Split, split_rows
 
 
 class AlignedRows(Dataset[Batch]):
-    """Dataset of points: tuples of image indices, one per domain. Training images are shifted by a few random pixels.
+    """Dataset of tuples of images, one per domain. Training images are shifted by a few random pixels.
 
     Args:
         images: (n, c, h, w), the images of all domains.
         labels: (n,), their classes.
-        points: the points of the split; a `Draw` contains its own point.
+        points: for each object of the split, the image indices of its tuple; in training, a `Draw` contains them.
         shift: maximum shift in pixels.
         seed: seed of the shifts.
     """
@@ -61,18 +61,18 @@ def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
 
 
 class DomainArrays(AlignedDomains):
-    """Small images of the same classes in several domains, from one `.npz` file; views are domains.
+    """Small images of the same classes in several domains, from one `.npz` file; the domains are the views.
 
     For each domain, the file contains an array `<domain>` of uint8 images (n, height, width) or (n, height, width,
-    channels), and an array `<domain>_label` (n,) with the class of each image. Points, splits, batches and probes are
-    those of `Domains`; images stay in memory, and the only augmentation is a random shift.
+    channels), and an array `<domain>_label` (n,) with the class of each image. Objects, splits, batches and probes are
+    those of `Domains`. Images stay in memory, and the only augmentation is a random shift.
 
     Args:
         path: the file.
         domains: the domains to use; by default all in the file.
         held_out: domains used only for testing.
         batch_size: classes per step and process.
-        points_per_epoch: by default the number of training images divided by the number of seen domains.
+        points_per_epoch: objects per epoch; by default, the number of training images divided by that of seen domains.
         val, test: fractions of the images held out, stratified by class.
         shift: maximum shift of a training image in pixels.
         split_seed: seed of the split.

@@ -1,4 +1,4 @@
-"""Images of the same classes in several domains (DomainNet, PACS); views are domains."""
+"""Images of the same classes in several domains (DomainNet, PACS), which are the views."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ log = logging.getLogger(__name__)
 
 
 class Domains(AlignedDomains, ImageData):
-    """Images of the same classes in several domains; a point is a tuple of images of one class, one per domain.
+    """Images of the same classes in several domains, which are the views.
+
+    An object, called *point* in the options, is a tuple of images of one class, one per seen domain. A batch has n
+    different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). An epoch draws as
+    many objects as a domain has training images on average. In validation and test, the j-th object of a class consists
+    of its j-th image in every domain. `domain_loader` returns the images of one domain, seen or held out.
 
     Two layouts are supported. Images in `root/<domain>/<class>/*.jpg` are split by the seed within every class.
     DomainNet's list files `root/<domain>_train.txt` and `root/<domain>_test.txt` have lines of `path label` with paths
-    relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`); the validation split is taken from the
+    relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`); the validation split is drawn from the
     training lists.
 
-    Truncated and invalid images are skipped, as in `ImageFolders`. Classes that are missing from a domain are skipped
-    as well.
-
-    A batch has n different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). An
-    epoch draws as many points as a domain has training images on average. In validation and test, the j-th point of a
-    class consists of its j-th image in every domain. `domain_loader` returns the images of one domain, seen or held
-    out.
+    Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes that are missing from a domain.
 
     Args:
         root: the folder.
@@ -42,7 +41,7 @@ class Domains(AlignedDomains, ImageData):
         stack: augmentation of every view.
         size: side of the views in pixels.
         batch_size: classes per step and process.
-        points_per_epoch: by default the number of training images divided by the number of seen domains.
+        points_per_epoch: objects per epoch; by default, the number of training images divided by that of seen domains.
         val, test: fractions of the images held out, stratified by class; with list files only `val` is used.
         split_seed: seed of the split.
         seed: seed of batches and augmentations.
@@ -86,7 +85,7 @@ class Domains(AlignedDomains, ImageData):
     def _read(
         self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int
     ) -> tuple[Tensor, dict[tuple[str, Split], np.ndarray]]:
-        """Fill `files`; return the class of each file and the file indices of every domain and split."""
+        """Append to `files`; return the class of each file, and the file indices of every domain and split."""
         domains = {name: _read_domain(root, name) for name in names}
         classes = sorted({label for images in domains.values() for _, label, _ in images})
         self.class_names = [str(label) for label in classes]
@@ -109,6 +108,7 @@ class Domains(AlignedDomains, ImageData):
         return torch.tensor(labels), members
 
     def _points(self, split: Split) -> list[tuple[int, ...]]:
+        """Return the file indices of every object of a split, and warn about classes that domains do not share."""
         domains = self._by_class(split)
         shared = shared_classes(domains)
         missing = len({c for domain in domains for c in domain}) - len(shared)

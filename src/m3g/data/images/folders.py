@@ -66,7 +66,7 @@ class ImageRows(Dataset[Batch]):
 
     Args:
         files: all files.
-        points: the k file indices of each row; a `Draw` may contain file indices instead of a row number.
+        points: the k file indices of each row; the `row` of a `Draw` may be k file indices instead of a row number.
         labels: class of each file, or None.
         size: side of the views in pixels. Views with augmentation are read as random crops of this size; views without
             augmentation as squares of 256/224 times this size, of which the transform crops the centre.
@@ -113,12 +113,13 @@ class ImageRows(Dataset[Batch]):
         return self.points[row]
 
     def _whole(self, points: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Return the whole images of the rows for each view, resized to squares; each column is read once."""
         columns, side = list(zip(*points)), round(self.size * 256 / 224)
         read = {column: torch.stack([load_image(self.files[i], side) for i in column]) for column in set(columns)}
         return [read[column] for column in columns]
 
     def _crops(self, points: Sequence[tuple[int, ...]], seed: tuple[int, ...]) -> list[Tensor]:
-        """Return a crop per row and view, each drawn from the whole image; a row reads each of its files once."""
+        """Return a random crop per row and view; each file of a row is read once."""
         views: list[list[Tensor]] = [[] for _ in points[0]]
         for i, point in enumerate(points):
             for file in dict.fromkeys(point):
@@ -172,9 +173,9 @@ class ImageFolders(ImageData):
     Layouts: `root/train/<class>/*.jpg` with `root/val` and `root/test` (if only one of these exists, it is used for
     both); `root/<class>/*.jpg`, split by `split_seed`; or `root/*.jpg` without classes.
 
-    The augmentations of a batch depend only on `seed`, the epoch and the position of its first image in the epoch's
-    order, so a resumed run uses the same augmented images. Several processes share the order; each process
-    augments only the images assigned to it.
+    The augmentations of a batch depend only on `seed`, the epoch and the position of its first image in the order of
+    the epoch, so a resumed run uses the same augmented images. Several processes share the order; each process augments
+    only its own images.
 
     Args:
         root: the folder.
@@ -270,6 +271,7 @@ def find_images(
 
 
 def _with_classes(folder: Path) -> tuple[list[Path], list[str] | None]:
+    """Return the images below a folder, and their classes if they are in class folders, otherwise None."""
     files = list_images(folder)
     if not files:
         raise ValueError(f"root must contain images ({', '.join(SUFFIXES)}), got none below {str(folder)!r}.")

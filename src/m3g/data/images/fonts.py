@@ -1,4 +1,4 @@
-"""Conversion of a folder of fonts (`.ttf`, `.otf`) to small images of their characters, one array per style."""
+"""Conversion of a folder of fonts (`.ttf`, `.otf`) to images of their characters, one array per style."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
         skip: skip files that cannot be read, instead of raising an error at the first.
 
     Returns:
-        One uint8 array (fonts, 62, side, side) per style, white on black; and `chars`, the characters.
+        One uint8 array (fonts, 62, side, side) per style, white on black, and the array `chars` of the characters.
     """
     folder = Path(folder)
     if not folder.is_dir():

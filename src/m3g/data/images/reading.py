@@ -21,7 +21,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
 def load_image(path: Path | BinaryIO, side: int) -> Tensor:
-    """Read a square uint8 tensor (3, side, side): the shorter side resized to `side`, then a centre crop."""
+    """Read an image as a uint8 tensor (3, side, side): resize the shorter side to `side`, then centre-crop."""
     ops = _checks.extra("PIL.ImageOps", "train")
     bicubic = _checks.extra("PIL.Image", "train").Resampling.BICUBIC
     return _squares(path, lambda image: [ops.fit(image, (side, side), method=bicubic)])[0]
@@ -37,7 +37,7 @@ def load_crops(path: Path, size: int, generators: Sequence[np.random.Generator])
 
 
 def _squares(path: Path | BinaryIO, cut: Callable[[Image], list[Image]]) -> Tensor:
-    """Apply `cut` to an image; return the m squares that it cuts out as a uint8 tensor (m, 3, side, side)."""
+    """Open an image and return the m squares that `cut` returns for it as a uint8 tensor (m, 3, side, side)."""
     try:
         with open_image(path) as image:
             squares = [np.array(square) for square in cut(image.convert("RGB"))]

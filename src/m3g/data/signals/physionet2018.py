@@ -14,7 +14,7 @@ STAGES = ("W", "N1", "N2", "N3", "R")
 
 
 def find(folder: Path) -> list[Source]:
-    """Return all recordings below the folder, sorted by name; each is of a different subject."""
+    """Return all recordings below the folder, sorted by name; each recording is of a different subject."""
     sources = []
     for header in sorted(folder.rglob("*.hea"), key=lambda path: path.stem):
         annotations = header.with_suffix(".arousal")

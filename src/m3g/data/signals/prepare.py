@@ -1,4 +1,4 @@
-"""Conversion of a folder of recordings to windows; an interrupted conversion continues where it stopped."""
+"""Conversion of a folder of recordings to windows; a repeated call continues an interrupted conversion."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def prepare_recordings(
 ) -> Prepared:
     """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
 
-    `Signals(out, splits=out / "split.csv")` loads the result; it scales every window of every channel to mean 0 and
-    standard deviation 1. Apart from resampling, signals are not filtered. Each window lies within one scored stage, so
-    samples before the first stage are dropped. The split is by subject and written to `split.csv`; it depends only on
+    `Signals(out, splits=out / "split.csv")` loads the result and scales every window of every channel to mean 0 and
+    standard deviation 1. Signals are resampled but not filtered otherwise. Each window lies within one scored stage, so
+    samples before the first stage are dropped. The split is by subject and written to `split.csv`. It depends only on
     the seed and the sorted names of the subjects. The fractions of training, validation and test subjects are 80, 20
     and 0 % for physionet2018, and 60, 20 and 20 % for sleep-edf.
 
@@ -114,7 +114,7 @@ def prepare_recordings(
                     f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or set skip "
                     "to skip such recordings."
                 ) from error
-            target.unlink(missing_ok=True)  # from an earlier state of the folder
+            target.unlink(missing_ok=True)  # may exist from an earlier state of the folder
             skipped[source.name] = reason
             log.warning("%s is skipped: %s", source.name, reason)
     if not files:
@@ -139,6 +139,7 @@ def _write(windows: np.ndarray, stages: np.ndarray, source: Source, target: Path
 
 
 def _sizes(source: Source) -> list[tuple[str, int]]:
+    """Return the names and sizes in bytes of the files of a recording."""
     present = [path for path in (source.signals, source.annotations) if path is not None and path.is_file()]
     return [(path.name, path.stat().st_size) for path in present]
 
@@ -153,6 +154,7 @@ def _origin(target: Path) -> str | None:
 
 
 def _write_rows(path: Path, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a .csv file with the column names `names` atomically."""
     partial = path.with_suffix(f".partial{os.getpid()}")
     with open(partial, "w", newline="") as file:
         csv.writer(file).writerows([names, *rows])

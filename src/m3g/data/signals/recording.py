@@ -1,4 +1,4 @@
-"""A recording with its scored stages, and its division into windows."""
+"""Recordings with scored stages, and their division into windows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Recording:
 
 
 def find_channels(channels: Sequence[str], present: Sequence[str], source: Source) -> list[int]:
-    """Return the indices of the given channels; "EEG Fpz-Cz", "Fpz-Cz" and "FPZ CZ" count as the same name.
+    """Return the indices of the given channels; "EEG Fpz-Cz", "Fpz-Cz" and "FPZ CZ" are treated as the same name.
 
     Example:
         >>> source = Source("night", "someone", Path("night.edf"), None)

@@ -11,7 +11,7 @@ from m3g.data.signals.recording import Recording, Source, Stage, find_channels
 
 CHANNELS = ("Fpz-Cz", "Pz-Oz")
 HELD_OUT = {"val": 0.2, "test": 0.2}
-# Stages 3 and 4 of the older scoring rules are merged; "?" and "Movement time" count as unscored.
+# Stages 3 and 4 of the older scoring rules are merged; "?" and "Movement time" are treated as unscored.
 STAGES = {"W": "W", "1": "N1", "2": "N2", "3": "N3", "4": "N3", "R": "R"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from m3g.data.storage import limits
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-SAMPLED_LINES, SAMPLED_LINE = 20, 2**16  # number of lines that determine the separator, and characters read of each
+SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16  # number of lines that determine the separator, and characters read of each
 
 
 def read_names(file: Path) -> tuple[str, list[str]]:
@@ -18,7 +18,7 @@ def read_names(file: Path) -> tuple[str, list[str]]:
     with open(file, newline="", encoding="utf-8-sig") as lines:
         first = lines.readline(limits.MAX_HEADER_LENGTH)
         limits.check_columns(max(map(first.count, SEPARATORS)) + 1)
-        sample = [first, *itertools.takewhile(bool, (lines.readline(SAMPLED_LINE) for _ in range(SAMPLED_LINES)))]
+        sample = [first, *itertools.takewhile(bool, (lines.readline(SAMPLED_LENGTH) for _ in range(SAMPLED_LINES)))]
     separator = "\t" if file.suffix == ".tsv" else find_separator(sample)
     with open(file, newline="", encoding="utf-8-sig") as lines:
         return separator, next(csv.reader(lines, delimiter=separator), [])

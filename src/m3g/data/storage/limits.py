@@ -1,4 +1,4 @@
-"""Limits on untrusted files: the size that a file declares is checked before memory of that size is allocated."""
+"""Limits for untrusted files: the size that a file declares is checked before memory of that size is allocated."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_cells(rows: int, columns: int, size: int) -> None:
 
 
 def check_rows(rows: int, size: int) -> None:
-    """Reject rows that do not fit into memory, and many rows that take less than one bit each in their file."""
+    """Reject rows that do not fit into memory, and large numbers of rows with less than one bit each in their file."""
     if rows > FEW_ROWS and rows > 8 * size:
         raise OSError(f"it has {rows} rows in {size} bytes, so nearly all rows are equal: remove the repeated rows")
     if ROW_BYTES * rows > memory_limit(torch.device("cpu")):

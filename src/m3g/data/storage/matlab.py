@@ -1,4 +1,4 @@
-"""Arrays from Matlab files (`.mat`, versions 4 to 7), selected in Matlab's notation for cells and transposes."""
+"""Reading of arrays from Matlab files (`.mat`, versions 4 to 7), selected in Matlab's notation, as in `X{2}'`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
 
 
 def load_matlab(file: Path) -> dict[str, np.ndarray | scipy.sparse.spmatrix]:
-    """Call `scipy.io.loadmat`; arrays larger than the memory are rejected before they are decompressed."""
+    """Return the variables of a `.mat` file; arrays larger than the memory are rejected before decompression."""
     check_memory("the content", sum(_unpacked_sizes(file)))
     for _, shape, kind in scipy.io.whosmat(file):
         width = re.search(r"8|16|32|64", kind) if "int" in kind else None

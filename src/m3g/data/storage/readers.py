@@ -31,8 +31,8 @@ def read_array(
 ) -> np.ndarray:
     """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, `.json`, `.csv`, `.tsv` or `.xlsx` file.
 
-    The last three have the column names in their first line. `file.npz:key` and `file.mat:X{2}` select one of several
-    arrays; a sparse matrix saved by scipy is converted to dense.
+    `.csv`, `.tsv` and `.xlsx` files have the column names in their first line. `file.npz:key` and `file.mat:X{2}`
+    select one of several arrays. A sparse matrix saved by scipy is converted to dense.
 
     Args:
         path: the file.
@@ -83,7 +83,7 @@ def read_array(
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return a distinct name for each file: its stem, the name of its array if stems repeat, or else a number.
+    """Return a distinct name for each file: its stem; the name of its array if stems repeat; or else its number.
 
     Example:
         >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])

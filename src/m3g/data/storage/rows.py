@@ -35,7 +35,7 @@ def return_freed_memory() -> None:
 class Rows:
     """n rows of one shape and type: an array, or a part of an open file.
 
-    A file is mapped for each call and unmapped after it, because pages of a persistent map count as process memory.
+    The file is mapped into memory only during a call, because the pages of a persistent map count as process memory.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Rows:
 
 
 class Collector:
-    """Rows collected in pieces; beyond a limit they are stored in an unnamed temporary file.
+    """Rows that are added in pieces; beyond a memory limit, they are stored in an unnamed temporary file.
 
     Args:
         views: number of views that share the memory limit.

@@ -1,4 +1,4 @@
-"""Views from files of arrays; a large `.npy` or `.parquet` file is never loaded as a whole."""
+"""Reader of array files; a large `.npy` or `.parquet` file is never loaded as a whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from m3g.data.tables.source import open_table
 
 
 class ArrayReader(Reader):
-    """Rows of an array as float32."""
+    """Reader of the rows of an array as float32; `Column.standardize` sets `scaling`."""
 
     kind = "vector"
 

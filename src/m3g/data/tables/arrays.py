@@ -21,7 +21,7 @@ from m3g.data.storage.rows import Rows
 from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
 from m3g.data.tables.columns import Column, set_up
 
-# Function of the number of rows n that returns their classes (n,), if any, and the rows of every split.
+# Function of the number of rows n; returns their classes (n,) or None, and the rows of every split.
 SplitRows: TypeAlias = Callable[[int], tuple[Tensor | None, dict[Split, np.ndarray]]]
 
 
@@ -112,7 +112,7 @@ class Arrays(ViewsData):
         split: SplitRows,
         standardize: bool,
     ) -> None:
-        """Set up views whose rows are read on demand; `files` has the rows of each view and which are present."""
+        """Set up views whose rows are read on demand; `files` are the results of `read_rows`."""
         n = same_length(names, [len(rows) for rows, _ in files])
         present = with_mask(np.stack([rows_present for _, rows_present in files]), mask)
         columns = [
@@ -232,6 +232,7 @@ def check_views(
 
 
 def flat(view: np.ndarray) -> np.ndarray:
+    """Return a view (n, ...) as a matrix (n, features)."""
     return view.reshape(len(view), -1)
 
 

@@ -1,4 +1,4 @@
-"""Stored views of a table, and the datasets that return their batches."""
+"""Stored views of a table, and the dataset that returns their batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Column:
     def standardize(self, train: np.ndarray) -> tuple[Tensor, Tensor] | None:
         """Fit offset and divisor of a view of numbers to the training rows, bool (n,); `take` then applies them.
 
-        Returns the offset and divisor, or None for other views, which are not scaled.
+        Returns the offset and divisor; None for views that are not vectors or arrays, which are not scaled.
         """
         if not isinstance(self.reader, (VectorReader, ArrayReader)):
             return None
@@ -108,7 +108,9 @@ def set_up(
 def read_columns(
     source: Source, readers: Sequence[Reader], train: np.ndarray, *, duplicates: bool = True, new: bool = False
 ) -> list[Column]:
-    """Read the table twice: to fit the readers (skipped for new data), then to store the encoded values.
+    """Return one column per reader.
+
+    The table is read twice: to fit the readers, unless `new` is set, and to store the encoded values.
 
     Args:
         source: the table.
@@ -158,7 +160,7 @@ def read_columns(
 
 
 def _chunks(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
-    """Yield the cells in chunks that are small in memory when encoded, because decoded sounds are long."""
+    """Yield the cells in chunks whose encoded values require little memory, because decoded sounds are long."""
     step = max(1, CHUNK // (4 * math.prod(shape)))
     number = len(next(iter(cells.columns.values())))
     for first in range(0, number, step):

@@ -1,4 +1,4 @@
-"""Readers of images and sounds, whose paths or contents are the cells of a table; files are read on demand."""
+"""Readers of images and sounds: cells of a table are paths, whose files are read on demand, or file contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_IMAGE_SIDE = 224  # pixels of a side, by default
 SAMPLED_IMAGES = 64  # images that determine the default size
 MAX_RATE = 16000  # samples per second, by default
 MAX_SOUND_LENGTH = 10.0  # seconds, by default
-RATES = (1000, 192000)  # lowest and highest rate that a user may set
+RATES = (1000, 192000)  # range of the rates that a user may set
 
 
 class FileReader(Reader):
@@ -196,7 +196,7 @@ class ImageReader(FileReader):
 
 
 class SoundReader(FileReader):
-    """Reader of mono sounds of one rate and length: longer sounds are cropped, shorter ones padded with silence."""
+    """Reader of mono sounds of one rate and length: longer sounds are cropped, shorter sounds padded with silence."""
 
     kind = "audio"
     options = ("rate", "seconds")

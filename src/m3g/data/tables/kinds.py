@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 MAX_CATEGORIES = 50
 EMPTY = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
-EMPTY_TEXT = ("NA", "N/A", "NaN", "nan")  # the same in text and paths, where null may be a word
-MAX_CATEGORY_LENGTH = 40  # characters; a longer entry is text
+EMPTY_TEXT = ("NA", "N/A", "NaN", "nan")  # the same for text and paths, in which "null" may be a word
+MAX_CATEGORY_LENGTH = 40  # characters; a longer cell is text
 # First bytes of files, for images and sounds contained in the table.
 _STARTS = {
     b"\xff\xd8\xff": "image", b"\x89PNG": "image", b"BM": "image", b"GIF8": "image",
@@ -44,12 +44,12 @@ class Guess:
     """Inference of the kind of a column from all of its cells, batch by batch.
 
     Attributes:
-        name: the column.
+        name: name of the column.
         first: for each kind of cell, the first row of this kind, and its cell.
         count: number of cells that are not empty.
         distinct: distinct numbers and texts, up to one more than `MAX_CATEGORIES`.
-        longest: number of characters of the longest of them.
-        numeric: whether all of them are numbers, possibly with separators of thousands, a unit or a currency.
+        longest: number of characters of the longest number or text.
+        numeric: whether all numbers and texts are numbers, possibly with separators of thousands, a unit or a currency.
 
     Example:
         >>> guess = Guess("photo")
@@ -69,7 +69,7 @@ class Guess:
         # Hashes of the cells of a column with the name of an identifier; None once the column cannot be one.
         self._hashes: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
         self._slashes = True  # whether all numbers and texts are dates with slashes
-        self.numeric = True  # whether all numbers and texts are numbers, possibly with a unit
+        self.numeric = True
 
     @property
     def open(self) -> bool:
@@ -77,6 +77,7 @@ class Guess:
         return self._counts_rows or self._hashes is not None
 
     def update(self, start: int, cells: Sequence[object]) -> None:
+        """Inspect the cells of consecutive rows, the first of which has the number `start`."""
         for row, cell in enumerate(cells, start=start):
             if cell is None or cell == "" or (isinstance(cell, str) and cell.lower() in EMPTY):
                 continue
@@ -94,6 +95,7 @@ class Guess:
                 self._identify(row, cell, kind)
 
     def _identify(self, row: int, cell: object, kind: str) -> None:
+        """Update whether the column may count or identify its rows."""
         number = _whole(cell) if kind == "number" else None
         if self._start is None and number is not None:
             self._start = number - row
@@ -144,7 +146,7 @@ class Guess:
 
 
 def kind_of_cell(cell: object) -> str:
-    """Return image, audio, vector, number, date or text.
+    """Return the kind of a cell: image, audio, vector, number, date or text.
 
     Example:
         >>> [kind_of_cell(cell) for cell in ("x/a.JPG", "b.wav", "[1, 2]", "1e-3", "a red car", 7, True)]

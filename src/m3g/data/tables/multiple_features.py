@@ -14,9 +14,8 @@ from m3g.data.tables.arrays import Arrays
 class MultipleFeatures(Arrays):
     """UCI Multiple Features: 2 000 handwritten digits in six views, part of the package.
 
-    Fourier coefficients (76), profile correlations (216), Karhunen–Loève coefficients (64), pixel averages
-    (240), Zernike moments (47) and morphological features (6), ten classes of 200. R. Duin, UCI Machine
-    Learning Repository, CC BY 4.0.
+    The views are Fourier coefficients (76 features), profile correlations (216), Karhunen–Loève coefficients (64),
+    pixel averages (240), Zernike moments (47) and morphological features (6). Each of the ten classes has 200 rows.
 
     Args:
         views: which of `fourier`, `profile`, `karhunen`, `pixels`, `zernike`, `morphology`; by default all.
@@ -29,6 +28,8 @@ class MultipleFeatures(Arrays):
         >>> batch = next(iter(data.train_dataloader()))
         >>> [tuple(view.shape) for view in batch["views"]]
         [(64, 76), (64, 240), (64, 47)]
+
+    Reference: R. Duin, *Multiple Features*, UCI Machine Learning Repository, CC BY 4.0 :cite:`duin`.
     """
 
     NAMES = ("fourier", "profile", "karhunen", "pixels", "zernike", "morphology")

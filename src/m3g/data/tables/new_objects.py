@@ -20,7 +20,7 @@ from m3g.data.tables.tfidf import TfidfReader
 
 
 def make_reader(name: str, recipe: Recipe) -> Reader | None:
-    """Return the reader described by a recipe; None for a view that is a separate array."""
+    """Return the reader that a recipe describes; None for a view that is a separate array."""
     options = {option: value for option, value in recipe.items() if option not in ("kind", "columns")}
     if recipe.get("kind") not in READERS:
         return None
@@ -29,7 +29,7 @@ def make_reader(name: str, recipe: Recipe) -> Reader | None:
 
 
 def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:
-    """Read each view of a network from a table of new objects; None for a view whose columns are all missing."""
+    """Return each view of a network from a table of new objects; None for a view whose columns are all missing."""
     source = open_table(path)
     readers = [make_reader(name, recipe) for name, recipe in zip(names, recipes)]
     available = [

@@ -19,14 +19,14 @@ from m3g.data.tables.source import Source, open_table
 
 
 class Objects(ViewsData):
-    """A table of objects: a row per object, and views of images, sounds, text, vectors or numbers.
+    """A table of objects, with one row per object and views of images, sounds, text, vectors or numbers.
 
     The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx`, `.parquet` or `.arrow` file, a single-cell file (`.h5mu`,
     `.h5ad`), a folder of `.parquet` files, or a folder saved by `datasets`. Each column of images or sounds (paths
     relative to the table, or file contents), of text, or of lists of numbers is a view. All columns of numbers, dates
     and categories form one more view, named `table`. An empty cell is a missing entry. Kinds are inferred and printed;
-    `view` overrides them. A damaged image or sound counts as missing and is reported in a warning; more than 1 % raise
-    an error.
+    `view` overrides them. A damaged image or sound is treated as missing and reported in a warning; more than 1 % of
+    damaged files raise an error.
 
     Args:
         table: the file or folder.

@@ -31,10 +31,9 @@ def open_omics(
 ) -> tuple[dict[str, pa.DataType], list[str], int, Callable[[list[str]], Iterator[pa.RecordBatch]]]:
     """Return the pyarrow type of every column, the names of the views, the number of cells, and a batch function.
 
-    The function yields the record batches of the given columns.
-
-    The views are the modalities of an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file. The columns of
-    `obs` are labels, groups or splits.
+    The batch function yields the record batches of the columns that are passed to it. The views are the modalities of
+    an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file. The columns of `obs` can be labels, groups or
+    splits.
     """
     arrow = _checks.extra("pyarrow", "train")
     matrices, cell_rows, obs = _read(file)
@@ -110,7 +109,7 @@ def _open(file: Path, *, backed: str | None = None) -> AnnData | MuData:
 
 
 def _obs_as_stored(file: Path) -> contextlib.AbstractContextManager[object]:
-    """Prevent mudata 0.3 from copying columns of the modalities into `obs`, which would also emit a warning."""
+    """Context in which mudata 0.3 does not copy columns of the modalities to `obs`, which would emit a warning."""
     if file.suffix == ".h5mu":
         return _checks.extra("mudata", "omics").set_options(pull_on_update=False)
     return contextlib.nullcontext()

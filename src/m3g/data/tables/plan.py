@@ -1,4 +1,4 @@
-"""Assignment of the columns of a table to views and kinds: set by the user, or inferred from the cells."""
+"""Assignment of the columns of a table to views and kinds, set by the user or inferred from the cells."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _text_kind(kind: str, options: Options, encoder: str | None, source: Source) -> str:
-    """Return the kind of reader: TF-IDF for text if its encoder is tfidf, or by default if there are few rows."""
+    """Return the kind of the reader: tfidf for text whose encoder is tfidf, by default if there are few rows."""
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
         return kind

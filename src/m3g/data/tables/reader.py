@@ -1,4 +1,4 @@
-"""Readers, which convert the cells of a table to the tensors of a view: base class, text and vectors."""
+"""Readers, which convert the cells of a table to the tensors of a view: base class, and readers of text and vectors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Reader(ABC):
         self.notes: list[str] = []  # one sentence per property of the view that is reported to the user
         self._prepare()
 
-    def _prepare(self) -> None:  # noqa: B027 - not every kind has more attributes
+    def _prepare(self) -> None:  # noqa: B027 - not every kind has further attributes
         """Validate the options and set further attributes."""
 
     @property

@@ -27,12 +27,12 @@ class Source:
     """A table: its columns with pyarrow types, its number of rows, and batched access.
 
     Attributes:
-        path: as given by the user.
+        path: path of the table, as given by the user.
         folder: base folder of paths in the table.
         types: per column, its type.
         num_rows: number of rows.
         parts: per file, a function that yields record batches of the named columns.
-        splits: name and number of rows of every split of a `datasets` folder that has splits; else empty.
+        splits: name and number of rows of every split of a `datasets` folder; empty if there are no splits.
         annotations: columns that can be labels, groups or splits but never views: `obs` of a single-cell file.
         notes: one sentence per property that was inferred from the file.
     """
@@ -172,7 +172,7 @@ def _parquet(file: Path) -> Source:
 
 
 def _arrow(file: Path) -> Source:
-    """Map an Arrow file into memory; its format is the stream format, which `datasets` writes, or the file format."""
+    """Open an Arrow file, in the stream format, which `datasets` writes, or the file format, by a memory map."""
     arrow = _checks.extra("pyarrow", "train")
 
     def stored() -> Iterator[pa.RecordBatch]:

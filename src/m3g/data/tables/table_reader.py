@@ -12,7 +12,7 @@ from m3g._options import Processor
 from m3g.data.tables.kinds import EMPTY, MAX_CATEGORIES, as_date, as_number
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
-# A fitted column: name, mean, divisor and whether it has empty cells; or name and sorted categories.
+# Fitted columns. Numbers: name, mean, divisor and whether it has empty cells. Categories: name and sorted categories.
 Numbers: TypeAlias = tuple[Literal["numbers"], str, float, float, bool]
 Categories: TypeAlias = tuple[Literal["categories"], str, list[str]]
 Layout: TypeAlias = Sequence[Numbers | Categories]
@@ -21,9 +21,9 @@ Layout: TypeAlias = Sequence[Numbers | Categories]
 class TableReader(Reader):
     """Reader of several columns: standardised numbers, one-hot categories, and indicators of empty cells.
 
-    Means, divisors and categories are fitted to the training rows; the recipe stores them in `layout`, one fitted
-    column after the other. Dates are numbers of days. A row whose cells are all empty is a missing entry. A category
-    that is not in the training rows is encoded as zeros.
+    Means, divisors and categories are fitted to the training rows and stored in the recipe, as `layout`. Dates are
+    numbers of days. A row whose cells are all empty is a missing entry. A category that is not in the training rows is
+    encoded as zeros.
     """
 
     kind = "table"
@@ -144,8 +144,10 @@ class TableReader(Reader):
 
 
 def _width(part: Numbers | Categories) -> int:
+    """Return the number of features of a fitted column."""
     return len(part[2]) if part[0] == "categories" else 1 + part[4]
 
 
 def _word(value: float | str) -> str:
+    """Return the name of the category of a number or word."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Tables that are read as a whole: delimited text, JSON and workbooks. Only JSON cells keep their types."""
+"""Tables that are read as a whole: delimited text, JSON and workbooks. Cells are text, except in JSON."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_jsonl(file: Path) -> pa.Table:
 
 
 def read_json(file: Path) -> pa.Table:
-    """Read a list of rows, a mapping from names to columns or from numbers to rows, as written by pandas.
+    """Read a list of rows, or a mapping from names to columns or from numbers to rows, as pandas writes them.
 
     A file with one row per line is read as JSON lines.
     """
@@ -123,6 +123,7 @@ def _rows_from_columns(content: Mapping[str, object]) -> list[dict[str, object]]
 
 
 def _table_from_rows(entries: Iterable[object], size: int) -> pa.Table:
+    """Return a table of rows, mappings from column names to cells; `size` is the file size in bytes."""
     columns: dict[str, dict[int, object]] = {}  # cells by row, because rows may lack most columns
     number = 0
     for entry in entries:
@@ -139,6 +140,7 @@ def _table_from_rows(entries: Iterable[object], size: int) -> pa.Table:
 
 
 def _typed(name: str, values: list[object]) -> pa.Array:
+    """Return a column as an array; raise if its cells are of different kinds."""
     arrow = _checks.extra("pyarrow", "train")
     seen: dict[str, int] = {}
     nouns = {str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "a mapping"}
@@ -194,6 +196,7 @@ def _check_workbook(file: Path) -> None:
 
 
 def _until_empty(row: Iterable[object]) -> list[object]:
+    """Return the cells of a row without empty cells at the end."""
     cells = list(row)
     while cells and cells[-1] in (None, ""):
         cells.pop()
