@@ -21,7 +21,7 @@ Ground = Callable[[Tensor, Tensor], Tensor]
 
 # Ground costs that are linear in the inner product of unit vectors, with their decrease per unit of the inner product.
 SLOPES = {"sqeuclidean": 2.0, "cosine": 1.0}
-# Named ground costs, with their values for orthogonal unit vectors, which are the costs of pairs with a missing point.
+# Named ground costs, with their values for orthogonal unit vectors, the default costs of pairs with a missing point.
 GROUNDS: dict[str, tuple[Ground, float]] = {
     "sqeuclidean": (squared_euclidean, 2.0),
     "cosine": (cosine, 1.0),
@@ -109,7 +109,7 @@ class PairwiseCost(Cost):
         return self.linear and self.neutral is None
 
     def slope(self, k: int) -> float | None:
-        """Return the mean over views l of Σ_m w_lm times the ground cost's slope; None if one is not linear."""
+        """Return the mean over views l of Σ_m w_lm s_lm, with the `SLOPES` s of the ground costs; None without them."""
         edges = self.edges(k).values()
         if not all(isinstance(ground, str) and ground in SLOPES for ground, _ in edges):
             return None
@@ -155,6 +155,7 @@ class PairwiseCost(Cost):
 
 
 def _check_edge(name: str, edge: object) -> None:
+    """Reject keys of the argument `name` that are not pairs of views (l, m) with l < m."""
     whole = isinstance(edge, tuple) and len(edge) == 2 and all(isinstance(view, int) for view in edge)
     if not (whole and 0 <= edge[0] < edge[1]):  # type: ignore[index]
         raise ValueError(f"{name} must have keys (l, m) with 0 <= l < m, got {edge!r}.")

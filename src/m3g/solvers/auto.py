@@ -62,6 +62,9 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
     return Workload(name, problem.num_batch * flops, problem.num_batch * num_bytes)
 
 
+# The following functions return the operations per step and the bytes of one problem of the batch.
+
+
 def _dense(problem: Problem) -> tuple[float, float]:
     tuples = float(problem.num_tuples)
     # Per entry: four multiply-adds of a Newton step, and an exponential (counted as ten operations).

@@ -60,6 +60,7 @@ def find_channels(channels: Sequence[str], present: Sequence[str], source: Sourc
 
 
 def _plain(name: str) -> str:
+    """Return the letters and digits of a channel name in upper case, without the prefix EEG."""
     return re.sub(r"[^A-Z0-9]", "", name.upper().strip().removeprefix("EEG "))
 
 
@@ -76,9 +77,9 @@ def to_windows(recording: Recording, *, rate: int, seconds: float) -> tuple[np.n
     names: list[str] = []
     for stage in recording.stages:
         last = min(round(stage.end * rate), stacked.shape[1])
-        fitting = range(max(round(stage.start * rate), 0), last - length + 1, length)
-        starts += fitting
-        names += [stage.name] * len(fitting)
+        window_starts = range(max(round(stage.start * rate), 0), last - length + 1, length)
+        starts += window_starts
+        names += [stage.name] * len(window_starts)
     windows = np.stack([stacked[:, start : start + length] for start in starts]) if starts else stacked[None, :, :0]
     finite = np.isfinite(windows).all((1, 2)) if starts else np.zeros(1, dtype=bool)
     return windows[finite].astype(np.float32), np.array(names or [""])[finite]

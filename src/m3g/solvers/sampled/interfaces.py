@@ -95,7 +95,10 @@ class SampledKernel(ABC):
 
     @abstractmethod
     def half_signs(self) -> list[Tensor]:
-        """Return +1 for rows of the first half of the samples, -1 for the second, 0 for rows that were not sampled."""
+        """Return +1 for rows of the first half of the samples, -1 for the second, 0 for rows that were not sampled.
+
+        The result has one tensor (b, s) per block of rows.
+        """
 
     @abstractmethod
     def untrusted_reasons(self) -> list[str]:
@@ -103,5 +106,5 @@ class SampledKernel(ABC):
 
 
 # Function that draws a kernel. Arguments: log kernel, centres (b, r, k), log scalings (b, N), draws per centre, source
-# of random numbers, and tuples that the kernel must contain.
+# of random numbers, and tuples (b, c, k) that the kernel must contain.
 Build = Callable[[LogKernel, Tensor, Tensor, int, Draws, Tensor], SampledKernel]
