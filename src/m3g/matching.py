@@ -246,6 +246,7 @@ def _validated_points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list
 
 
 def _as_tensor(view: Any, l: int) -> Tensor:
+    """Return view l as a floating point tensor; raise if it is not an array of numbers."""
     try:
         tensor = view if isinstance(view, Tensor) else torch.as_tensor(view)
     except (TypeError, ValueError, RuntimeError):

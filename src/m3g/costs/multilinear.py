@@ -44,7 +44,8 @@ def pull_from_rows(
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
     (b, _, d), beta = points.shape, features_b.shape[1]
-    # If A has several views, F_A is a new tensor, which K F_B overwrites. The third tensor of this size overwrites K.
+    # If A has several views, `features_a` is a new tensor, and the product of slab and `features_b` overwrites it. A
+    # disposable slab is the memory of a third tensor of this size.
     reused = moves is None and balanced_split(sizes) > 1 and overwritable(points)
     disposable = disposable and reused and b == 1 and d <= beta
     # B has β tuples. Every tuple of A has β entries in the slab, and d numbers in each of the temporary tensors.

@@ -157,6 +157,7 @@ class ViewsData(LightningDataModule):
         return None
 
     def _loader(self, dataset: Dataset[Batch], *, sampler: EpochSampler | None = None) -> EpochLoader:
+        """Return a loader of whole batches; without a sampler, in the order of the dataset."""
         return EpochLoader(
             dataset,
             batch_size=self.batch_size,

@@ -114,6 +114,7 @@ def few_shot_probe(
 
 
 def _channels(name: str, features: Sequence[Tensor] | Tensor) -> Tensor:
+    """Return the features of the channels, validated and stacked: (k, n, width)."""
     if len({tuple(part.shape) for part in features}) != 1 or features[0].ndim != 2:
         raise ValueError(
             f"{name} must have channels of one shape (n, width), got {[_checks.shape_of(part) for part in features]}."

@@ -29,7 +29,7 @@ def new_figure(columns: int, *, width: float = 5.5, height: float = 4.4) -> tupl
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Write a figure atomically."""
+    """Write a figure to a file atomically, and return the path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for text in figure.findobj(_checks.extra("matplotlib.text", "plot").Text):

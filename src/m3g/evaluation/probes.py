@@ -33,6 +33,7 @@ def _check_train_and_test(train: Tensor, train_labels: Tensor, test: Tensor, tes
 
 
 def _check_rows(name: str, features: Tensor, labels: Tensor) -> None:
+    """Reject features that are not (n, d) and finite, and labels that are not (n,)."""
     if features.ndim != 2 or len(features) == 0:
         raise ValueError(f"{name} must be features of shape (n, d), got {_checks.shape_of(features)}.")
     if labels.shape != features.shape[:1]:

@@ -59,6 +59,7 @@ def _file(model: str, name: str, offline: bool) -> Path | None:
 
 
 def _text_settings(model: str, offline: bool) -> Processor:
+    """Return the tokenizer, the padding token and the maximum number of tokens of a model."""
     transformers = _checks.extra("transformers", "train")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=offline)

@@ -78,6 +78,7 @@ class Sinkhorn(Solver):
             return self._solve(problem, cost, epsilon, tol, target)
 
     def _solve(self, problem: Problem, cost: Tensor, epsilon: float, tol: float, target: Tensor) -> Solution:
+        """Solve for the costs (b, n_1, …, n_k) and the weights `target` (b, N)."""
         sizes = list(problem.sizes)
         log_weights = [part.to(cost.dtype) for part in target.log().split(sizes, 1)]
         potentials = [torch.zeros_like(part) for part in log_weights]

@@ -172,6 +172,7 @@ def _read(
 
 
 def _scaled(windows: np.ndarray, file: Path) -> np.ndarray:
+    """Return windows (n, channels, time) scaled to mean 0 and standard deviation 1 in each channel."""
     if not np.isfinite(windows).all():
         n, channel, _ = (int(part[0]) for part in np.nonzero(~np.isfinite(windows)))
         raise ValueError(

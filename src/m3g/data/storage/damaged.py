@@ -58,6 +58,7 @@ def _has_samples(path: Path) -> bool:
 
 
 def _looks_complete(path: Path) -> bool:
+    """Return whether a file starts and ends with the bytes of a complete image of its format."""
     first, last = _MARKS.get(path.suffix.lower(), (None, None))
     if first is None or last is None:
         return False

@@ -108,6 +108,7 @@ def map_array(file: str | os.PathLike[str]) -> np.memmap:
 
 
 def _read_header(content: IO[bytes], *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Return shape, whether the order is that of Fortran, and dtype of an open `.npy` file; reject Python objects."""
     try:
         shape, fortran, dtype = _check_array(content, os.fstat(content.fileno()).st_size, in_memory=in_memory)
     except EOFError as error:

@@ -114,6 +114,7 @@ def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
 
 
 def _read_csv(file: Path) -> DataFrame:
+    """Read a delimited file; if the separator is not a comma, numbers may have decimal commas."""
     pandas = _checks.extra("pandas", "train")
     separator = ","
     try:
@@ -128,6 +129,7 @@ def _read_csv(file: Path) -> DataFrame:
 
 
 def _read_text_table(file: Path) -> DataFrame:
+    """Read a `.json` or `.xlsx` file; columns of a workbook are converted to numbers where possible."""
     from m3g.data.tables import text_tables
 
     if file.suffix == ".json":
@@ -175,6 +177,7 @@ def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
 
 
 def _pick(stored: NpzFile, key: str | None, file: Path, name: str) -> np.ndarray:
+    """Return the array `key` of an archive, or its only array or sparse matrix if `key` is None."""
     names = ", ".join(stored.files)
     if key is None and {"format", "shape", "data"} <= set(stored.files) <= SPARSE | {"row", "col", "offsets"}:
         return _dense(file, name)
@@ -227,6 +230,7 @@ def _check_header(table: DataFrame, file: Path, name: str) -> None:
 
 
 def _is_number(text: str) -> bool:
+    """Return whether a column name is a number."""
     try:
         float(text)
     except ValueError:

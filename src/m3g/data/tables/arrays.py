@@ -237,6 +237,7 @@ def flat(view: np.ndarray) -> np.ndarray:
 
 
 def _check_values(table: np.ndarray, name: str, present: np.ndarray) -> None:
+    """Reject a view (n, features) without present rows, with an empty column, or with values that are not finite."""
     if not present.any():
         raise ValueError(f"view {name!r} must have at least one present row, got only NaN or masked ones.")
     empty = np.flatnonzero(np.isnan(table).all(0))

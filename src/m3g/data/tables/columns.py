@@ -185,6 +185,7 @@ def _plain(column: pa.Array) -> list[object]:
 
 
 def _reject_duplicates(fingerprints: np.ndarray) -> None:
+    """Raise if two rows have the same fingerprint (n,)."""
     ordered = np.sort(fingerprints)
     if not (ordered[1:] == ordered[:-1]).any():
         return

@@ -126,7 +126,10 @@ class Guess:
         return None
 
     def kind(self) -> str | None:
-        """Return image, audio, text, vector, number, date or category; None if empty; raise for two kinds."""
+        """Return the kind: image, audio, text, vector, number, date or category; None if all cells are empty.
+
+        Raise if the cells are of two kinds.
+        """
         if len(self.first) > 1:
             (kind, (row, cell)), (other, (other_row, other_cell)) = sorted(
                 self.first.items(), key=lambda item: item[1]

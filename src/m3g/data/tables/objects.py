@@ -111,6 +111,7 @@ class Objects(ViewsData):
         test: float,
         seed: int,
     ) -> dict[Split, np.ndarray]:
+        """Return the rows of every split, from a column, the splits of a `datasets` folder, or the fractions."""
         members = None if groups is None else _filled(source, groups, "groups").astype(str)
         if split is not None or source.splits:
             names = [name for name, count in source.splits for _ in range(count)]

@@ -138,6 +138,7 @@ def _note_few_texts(readers: Sequence[Reader], source: Source) -> None:
 
 
 def _columns(name: str, given: str | Sequence[str] | None, source: Source) -> list[str] | None:
+    """Return the columns that the user has set for a view, validated; None if none are set."""
     if given is None:
         return None
     columns = [column.strip() for column in given.split(",")] if isinstance(given, str) else list(given)
@@ -147,6 +148,7 @@ def _columns(name: str, given: str | Sequence[str] | None, source: Source) -> li
 
 
 def _reader(kind: str, name: str, columns: Sequence[str], options: Options) -> Reader:
+    """Return the reader of a view; raise if its options or columns do not fit its kind."""
     reader: type[Reader] = READERS[kind].load()
     unknown = sorted(set(options) - set(reader.options) - COMMON_OPTIONS)
     if unknown:

@@ -88,6 +88,7 @@ def open_table(path: str | Path, *, name: str = "table") -> Source:
 
 
 def _open_file(file: Path) -> Source:
+    """Open a table in a single file, by its suffix."""
     if file.suffix in omics.SUFFIXES:
         types, views, number, batches = omics.open_omics(file)
         annotations = [name for name in types if name not in views]
@@ -104,6 +105,7 @@ def _open_file(file: Path) -> Source:
 
 
 def _open_folder(folder: Path, name: str) -> Source:
+    """Open a folder of `.parquet` files, or one saved by `datasets`, with or without splits."""
     if (folder / "dataset_dict.json").is_file():  # written by `datasets` for a data set with splits
         splits = limits.parse_json((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
         parts = [_joined(folder / split, _stored_files(folder / split), name) for split in splits]
@@ -132,6 +134,7 @@ def _joined(folder: Path, files: Sequence[Path], name: str) -> Source:
 
 
 def _join(folder: Path, parts: Sequence[Source], name: str) -> Source:
+    """Return the concatenation of tables with the same columns."""
     first = parts[0]
     for part in parts:
         if set(part.types) != set(first.types):

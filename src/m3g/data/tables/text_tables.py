@@ -69,6 +69,7 @@ def _list(names: list[str]) -> str:
 
 
 def read_jsonl(file: Path) -> pa.Table:
+    """Read a file with one row per line, a JSON mapping from column names to cells."""
     try:
         with open(file, encoding="utf-8-sig") as lines:
             return _table_from_rows(map(limits.parse_json, filter(str.strip, lines)), file.stat().st_size)

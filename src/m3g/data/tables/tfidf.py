@@ -92,6 +92,7 @@ class TfidfReader(TextReader):
         self._set(words, torch.from_numpy(vectorizer.idf_), torch.from_numpy(directions))
 
     def _set(self, words: object, idf: object, directions: object) -> None:
+        """Set the results of a fit, after validating their types and sizes."""
         if not (
             isinstance(words, list)
             and words

@@ -188,6 +188,7 @@ class Dense(Solver):
         return _AscentEnd(state.current.log_scaling, swept.num_steps + state.num_steps, state.current.error, result)
 
     def _fixed(self, kernel: Kernel, target: Tensor, tol: float, num_steps: int) -> Solution:
+        """Solve with a fixed number of steps, without reading values on the host."""
         kernel.absorb_minima(target.dtype)
         dual = _dual(kernel, target, fixed=True)
         assert kernel.base is not None

@@ -169,6 +169,7 @@ class Factored(Solver):
     def _contraction(
         self, problem: PairwiseProblem, kernels: dict[Edge, Tensor], newton: bool
     ) -> CompleteContraction | GraphContraction:
+        """Return the contraction of the kernels, on a complete graph unless the problem is large."""
         fixed = self.fixed_steps is not None
         if not problem.complete:
             if not fixed and problem.num_batch * problem.num_tuples > FEW_TUPLES:
@@ -267,6 +268,7 @@ def _solution(
     tol: float,
     result: Result | None = None,
 ) -> Solution:
+    """Return the solution at the last point, with potentials and value in the units of the cost."""
     if kernels.shift is None:
         potentials = final.log_scaling * epsilon
     else:

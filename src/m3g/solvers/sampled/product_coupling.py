@@ -101,6 +101,7 @@ class ProductCoupling(SampledCoupling):
         return self._tables.summed(out)
 
     def _chunk_marginals(self, samples: Samples) -> list[Tensor]:
+        """Return the contributions (b, n_l, 1) of some samples to the marginal of every view."""
         ones = torch.ones_like(samples.sums[..., :1])
         if self.tilt is None:
             return [samples.gather(l, ones) for l in range(self.kernel.k)]

@@ -154,6 +154,7 @@ class Rounds:
         return [self.epsilon * EPSILON_RATIO**stage for stage in range(stages, 0, -1)]
 
     def _enumerated(self, log_scaling: Tensor) -> Estimate:
+        """Solve exactly, with a list of all tuples."""
         for epsilon in self.warm_up_epsilons:
             warm = self._ascend(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE_TOL)
             log_scaling = warm.point.log_scaling * EPSILON_RATIO
@@ -166,6 +167,7 @@ class Rounds:
         return Estimate(None, kernel, last.point, SamplingError(last.possible_gain, zero, zero, gradients))
 
     def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> Estimate:
+        """Solve by sampling; with form="auto", return the better of products and tuples."""
         last: SampledPoint | None = None
         for epsilon in self.warm_up_epsilons:
             warm = log_kernel_of(self.problem, epsilon)
@@ -219,6 +221,7 @@ class Rounds:
         return Estimate(build, kernel, end.point, replace(error, value=value))
 
     def _cross_checked(self, estimate: Estimate, rank: int) -> Estimate:
+        """Return the estimate with the result of a validation sample."""
         assert estimate.build is not None
         minimum = MIN_CHAINS_LOCAL_MAXIMA if self.log_kernel.has_local_maxima else MIN_CHAINS
         count = max(minimum, rank // (DRAWS_PER_CENTRE * VALIDATION_RATIO))

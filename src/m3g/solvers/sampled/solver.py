@@ -145,6 +145,7 @@ class Sampled(Solver):
             return self._solve_rounds(problem, epsilon, tol, weights)
 
     def _solve_rounds(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        """Solve in rounds, increase the rank as `rtol` requires, and warn if the result is not trusted."""
         target = concatenated_weights(problem, weights)
         log_target = target.log()
         rounds = Rounds(
@@ -184,6 +185,7 @@ class Sampled(Solver):
         return GeneratorDraws(problem.device, self.generator)
 
     def _solve_fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
+        """Solve with a fixed number of steps, without reading values on the host."""
         assert self.fixed_steps is not None, "without fixed_steps, a loss leaves compiled code before the solve"
         if not torch.compiler.is_compiling():
             _checks.not_vmapped("views", problem.tensors[0], why="solver='sampled' draws at random")

@@ -187,6 +187,7 @@ class TupleCoupling(SampledCoupling):
         return self._pull(points, divisor)
 
     def _pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor] | None) -> Tensor:
+        """Return `weighted_pull`, or `pull` if the divisor is None."""
         kernel, k = self.kernel, self.kernel.k
         out = torch.zeros_like(points)
         for block_index, block in enumerate(kernel.blocks):

@@ -169,6 +169,7 @@ class MarginalDual:
         return self._newton_step(point) if self.newton else self._sinkhorn_step(point)
 
     def _newton_step(self, point: Marginals) -> Tensor:
+        """Return a damped Newton step (b, N) that changes no log scaling by more than `MAX_STEP`."""
         # At a small epsilon the system is nearly singular in some directions. Damping proportional to the error limits
         # the step in these directions and vanishes as the error does.
         m = self.marginals(point)

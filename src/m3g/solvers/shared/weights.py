@@ -42,6 +42,7 @@ def marginal_weights(
 
 
 def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
+    """Return the validated weights of view l in float64: (n_l), or (*batch, n_l)."""
     try:
         weight = torch.as_tensor(given, dtype=torch.float64, device=device)
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
