@@ -36,8 +36,8 @@ class Retrieval(NamedTuple):
 def truth_ranks(queries: Tensor, gallery: Tensor, truth: Tensor) -> Tensor:
     """Return the rank (from 1) of row truth[i] of the gallery for query i, by cosine similarity of unit vectors.
 
-    Points with the same similarity as the truth increase the rank by a half, so that collapsed embeddings have the mean
-    rank of a random order.
+    Each other point with the same similarity as the true one increases the rank by 1/2, so that collapsed embeddings
+    have the mean rank of a random order.
     """
     chunk = max(1, min(1024, MAX_SCORES // len(gallery)))
     # One tensor for all ranks, because small tensors between large ones fragment the memory.
@@ -58,7 +58,7 @@ def recall_at_1(
     Args:
         queried, searched: bool (n,), the rows that have a query and a candidate, respectively. Queries without a
             candidate in the same row are skipped.
-        labels: (n,); with labels any candidate of the same class counts as correct.
+        labels: (n,); if given, any candidate of the same class is correct.
 
     Returns:
         The fraction, or None if no row has both.

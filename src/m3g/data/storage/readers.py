@@ -83,7 +83,7 @@ def read_array(
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return a distinct name for each file: its stem; the name of its array if stems repeat; or else its number.
+    """Return a distinct name for each file: its stem, the name of its array if stems repeat, or `view` and its number.
 
     Example:
         >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])

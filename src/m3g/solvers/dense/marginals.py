@@ -23,7 +23,8 @@ def _outer(first: Tensor, second: Tensor) -> Tensor:
 def reduced_joints(joint: Tensor, scalings: Sequence[Tensor]) -> list[Tensor]:
     """Contract a joint marginal (b, 1, n_1 ⋯ n_j) with the scalings of all views before l, for every l.
 
-    The results have shape (b, n_l, n_{l+1} ⋯ n_j). The last one, (b, 1, n_j), is the marginal of the last view.
+    The results have shape (b, n_l, n_{l+1} ⋯ n_j). The last one, (b, 1, n_j), is the marginal of the last view without
+    its own scaling.
     """
     out = []
     for scaling in scalings[:-1]:

@@ -4,10 +4,10 @@ The centre of a component is a tuple c that is likely to have a large mass. The 
 other entries of c, q_c(t) = Π_m p_m(t_m | c without m), where p_m is the exact conditional distribution at the current
 potentials. If c is a draw from the coupling, every t_m is distributed as marginal m of the coupling.
 
-In half of the components the conditional distributions are flattened: raised to the power `WARM_POWER` and normalised.
-These components reach tuples that differ from c in several views, which the other half rarely draws, and so bound the
-importance weights (defensive mixture, :cite:`owen2013`). For a cost with local maxima, half of these components are
-uniform instead.
+In half of the components, the conditional distributions are flattened: raised to the power `WARM_POWER` and normalised.
+These components also draw tuples that differ from c in several views, which the other half rarely draws. They thus
+bound the importance weights (defensive mixture, :cite:`owen2013`). For a cost with local maxima, half of the flattened
+components are uniform instead.
 """
 
 from __future__ import annotations
