@@ -178,7 +178,7 @@ class Coupling(ABC):
 def _divided(slab: Tensor, divisor: Tensor) -> Tensor:
     """Return slab / divisor, written to the memory of `divisor` unless under torch.func or torch.compile.
 
-    Under torch.vmap the slab may have a batch dimension that the divisor does not have.
+    Under torch.vmap, the slab may have a batch dimension that the divisor does not have.
     """
     return torch.div(slab, divisor, out=divisor) if overwritable(slab) else slab / divisor
 

@@ -48,7 +48,7 @@ class Missing(TypedDict, total=False):
 
 
 def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
-    """Return all non-empty subsets of k <= 6 views; for more views at most 10 of each size, drawn with the seed.
+    """Return all non-empty subsets of k <= 6 views; for more views, at most 10 of each size, drawn with the seed.
 
     Example:
         >>> view_subsets(2)
@@ -76,10 +76,10 @@ def without_views(
 
     The result has these entries:
 
-    - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, with `raw`
-      also `linear_raw`, and `recall_at_1`, which is None if all views are shown. The probe `linear_raw` uses the
-      concatenated inputs, with missing ones replaced by the mean of the training rows.
-    - `curve`: the same scores as lists, one value per entry of `share`, the fraction of missing entries.
+    - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, and
+      `recall_at_1`, which is None if all views are shown. With `raw`, also `linear_raw`, the accuracy of a probe on the
+      concatenated inputs, in which the mean of the training rows replaces missing views.
+    - `curve`: the same scores as lists, with one value per entry of `share`, the fractions of missing entries.
     - `chance`: the chance level of each score.
     - `every_subset`: whether `subsets` contains all subsets.
     """

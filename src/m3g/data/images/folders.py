@@ -233,7 +233,7 @@ class ImageFolders(ImageData):
 def find_images(
     root: Path, *, val: float, test: float, split_seed: int
 ) -> tuple[list[Path], list[str] | None, dict[Split, np.ndarray]]:
-    """Return the files below root, their classes (None without class folders) and the split."""
+    """Return the files below root, their classes (None without class folders), and the rows of every split."""
     if not root.is_dir():
         raise ValueError(f"root must be a folder that exists, got {str(root)!r}: check the path.")
     folder = root / "train" if (root / "train").is_dir() else root

@@ -221,7 +221,7 @@ class CompleteContraction(Contraction):
     def _by_slabs(
         self, left: Tensor, right: Tensor, target: Tensor
     ) -> tuple[dict[Edge, Tensor], Tensor, Tensor, Tensor]:
-        """Return the pair marginals without those of the pivot, and the last three results of `_slab`, for all slabs."""
+        """Return the pair marginals of A and B, and the last three results of `_slab`, for all slabs together."""
         views = self.group_a + self.group_b
         per_lead = left.shape[1] // self.sizes[self.lead]
         pairs: list[dict[Edge, Tensor]] = []

@@ -1,4 +1,4 @@
-"""Dual of the regularised problem: the marginals at given log scalings, computed by a contraction, and the next step.
+"""Dual of the regularised problem: the marginals at given log scalings, and the next step.
 
 A contraction computes the marginals of a coupling from its kernel and its scalings.
 """
@@ -170,8 +170,8 @@ class MarginalDual:
 
     def _newton_step(self, point: Marginals) -> Tensor:
         """Return a damped Newton step (b, N) that changes no log scaling by more than `MAX_STEP`."""
-        # At a small epsilon the system is nearly singular in some directions. Damping proportional to the error limits
-        # the step in these directions and vanishes as the error does.
+        # At a small epsilon, the system is nearly singular in some directions. Damping proportional to the error limits
+        # the step in these directions and vanishes at the solution.
         m = self.marginals(point)
         if self.contraction.in_logs:
             # A marginal far below its weight may underflow to 0. The limit keeps its step finite, so that it does not
