@@ -116,6 +116,16 @@ def test_masks_apply_to_every_term():
     assert float(leaf.grad[0, 1].abs().max()) == 0
 
 
+@pytest.mark.parametrize("neutral", ["coulomb", m3g.PairwiseCost("cosine", neutral=0.5)])
+def test_a_neutral_cost_does_not_change_how_other_terms_treat_imputed_points(neutral):
+    views, mask = reference.noisy_views(3, 4, 6), torch.ones(3, 4, dtype=torch.bool)
+    mask[0, 1] = mask[2, 3] = False
+    neutral = m3g.costs.as_cost(neutral)
+    problem = (0.5 * neutral + 2 * PRODUCT[1:]).of_imputed(views, mask)
+    expected = 0.5 * neutral(views, mask=mask).dense() + 2 * PRODUCT[1:](views).dense()
+    torch.testing.assert_close(problem.dense(), expected)
+
+
 def test_a_point_without_features_in_the_range_has_a_finite_gradient():
     views = reference.noisy_views(3, 3, 4)
     views[1, 1, 2:] = 0

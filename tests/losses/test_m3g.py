@@ -75,7 +75,9 @@ def test_the_gradient_is_that_of_finite_differences(cost):
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("cost", [cost for cost in COSTS if cost != "coulomb"])
+@pytest.mark.parametrize(
+    "cost", [*(cost for cost in COSTS if cost != "coulomb"), "csd + product", "csd[:2] + 0.5*product[1:]"]
+)
 def test_a_missing_point_is_the_mean_of_its_object_without_gradient(cost, normalize):
     views, mask = 1.5 * reference.noisy_views(3, 4, 3, seed=5), random_mask(3, 4, 1)
     mask[:, 0] = torch.tensor([True, False, False])

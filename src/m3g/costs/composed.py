@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -58,16 +58,18 @@ class SumCost(Cost):
         return SumCost(tuple(flattened))
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
-        parts = [cost(views, mask=mask, unit=unit).scaled(weight) for weight, cost in self.terms]
+        return self._sum(lambda cost: cost(views, mask=mask, unit=unit))
+
+    def of_imputed(self, views: Views, mask: Tensor) -> Problem:
+        return self._sum(lambda cost: cost.of_imputed(views, mask))
+
+    def _sum(self, problem_of: Callable[[Cost], Problem]) -> Problem:
+        parts = [problem_of(cost).scaled(weight) for weight, cost in self.terms]
         return parts[0] if len(parts) == 1 else sum_of(parts)
 
     @property
     def linear(self) -> bool:
         return all(cost.linear for _, cost in self.terms)
-
-    @property
-    def uses_imputed_points(self) -> bool:
-        return all(cost.uses_imputed_points for _, cost in self.terms)
 
     @property
     def joint(self) -> bool:
@@ -137,19 +139,21 @@ class RestrictedCost(Cost):
         return slice(start, stop)
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> Problem:
+        return self.cost(self._restricted_views(views), mask=mask)
+
+    def of_imputed(self, views: Views, mask: Tensor) -> Problem:
+        return self.cost.of_imputed(self._restricted_views(views), mask)
+
+    def _restricted_views(self, views: Views) -> Views:
         if isinstance(views, Tensor):
-            return self.cost(_restricted(views, self.features(views.shape[-1])), mask=mask)
+            return _restricted(views, self.features(views.shape[-1]))
         parts, batch = flatten_batch(views)
         parts = [_restricted(part, self.features(part.shape[-1])) for part in parts]
-        return self.cost([part.reshape(*batch, *part.shape[1:]) for part in parts], mask=mask)
+        return [part.reshape(*batch, *part.shape[1:]) for part in parts]
 
     @property
     def linear(self) -> bool:
         return self.cost.linear
-
-    @property
-    def uses_imputed_points(self) -> bool:
-        return self.cost.uses_imputed_points
 
     @property
     def joint(self) -> bool:

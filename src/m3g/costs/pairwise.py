@@ -104,9 +104,8 @@ class PairwiseCost(Cost):
         grounds = self.ground.values() if isinstance(self.ground, Mapping) else [self.ground]
         return all(isinstance(ground, str) and ground in SLOPES for ground in grounds)
 
-    @property
-    def uses_imputed_points(self) -> bool:
-        return self.linear and self.neutral is None
+    def of_imputed(self, views: Views, mask: Tensor) -> PairwiseProblem:
+        return self(views, mask=mask)
 
     def slope(self, k: int) -> float | None:
         """Return the mean over views l of Σ_m w_lm s_lm, with the `SLOPES` s of the ground costs; None without them."""

@@ -166,14 +166,13 @@ class Cost(ABC):
         """Whether the cost of unit vectors is linear in each view, so that it defines a query."""
         return False
 
-    @property
-    def uses_imputed_points(self) -> bool:
-        """Whether the cost treats points that a loss has imputed like all others.
+    def of_imputed(self, views: Views, mask: Tensor) -> Problem:
+        """Return the problem of views in which `M3GLoss` has replaced missing points by means of present ones.
 
-        `M3GLoss` replaces a missing point by the mean of the present views of its object. If this property is False, it
-        also passes the mask, so that the cost can use a neutral value instead.
+        By default, a linear cost treats imputed points like all others. Other costs receive the mask, so that they can
+        use a neutral value instead.
         """
-        return self.linear
+        return self(views, mask=None if self.linear else mask)
 
     @property
     def joint(self) -> bool:

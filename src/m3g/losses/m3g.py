@@ -105,8 +105,11 @@ def matching_gap(
 def solved_gap(
     points: Tensor, mask: Tensor | None, *, epsilon: float, cost: Cost, solver: Solver, tol: float, unit: bool = False
 ) -> tuple[Tensor, Solution]:
-    """Return the gap of validated views (..., k, n, d) and the solution; set `unit` if all points have length 1."""
-    problem = cost(points, mask=mask, unit=unit)
+    """Return the gap of validated views (..., k, n, d) and the solution; set `unit` if all points have length 1.
+
+    With a mask, missing points must be imputed.
+    """
+    problem = cost(points, unit=unit) if mask is None else cost.of_imputed(points, mask)
     epsilon = _checks.in_range_of(problem.dtype, epsilon)
     solution = solver.solve(problem, epsilon=epsilon, tol=tol, weights=None)
     matched, n = problem.matched(), problem.sizes[0]
@@ -272,10 +275,8 @@ class M3GLoss(ViewLoss):
                 solver = Sharded(solver, min_flops=0.0) if self.shard else Sharded(solver)
         unit = self.normalize and mask is None
         epsilon = self.entropy.epsilon_of(self.cost, points.shape[-3])
-        # Other costs may use a neutral value for missing points instead.
-        cost_mask = None if self.cost.uses_imputed_points else mask
         gap, solution = solved_gap(
-            points, cost_mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
+            points, mask, epsilon=epsilon, cost=self.cost, solver=solver, tol=self.tol, unit=unit
         )
         self.last = SolveReport.from_solution(solution)
         if self.reads_values and not solution.converged:  # with fixed_steps, the host must not read the error
