@@ -52,7 +52,7 @@ def measured(file: Path, arm: str, seed: int) -> dict[str, float]:
 def table(results: dict[str, dict[str, float]]) -> str:
     """Return one row per set, means over its splits, and the largest fraction of false alarms."""
     swapped = f"{100 * ARMS['swapped']:g} % swapped"
-    lines = [f"| % | seeds of the splits | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
+    lines = [f"| in % | split seed | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
     lines.append("| --- " * 5 + "|")
     for name in SETS:
         seeds = [key.split("|")[2] for key in results if key.startswith(f"{name}|clean|")]

@@ -56,7 +56,8 @@ def table(results: dict[str, dict[str, float]]) -> str:
     rows.append(["**mean**", *(f"{statistics.fmean(scores[column].values()):.1f}" for column in columns)])
     titles = MEASURES | {"seconds": "seconds"}
     heads = [f"seeds {', '.join(seeds)}", *(f"{titles[measure]}, {size}" for measure, size in columns)]
-    lines = ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
+    lines = ["Scores in % and training time in seconds, by the number of components.", ""]
+    lines += ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]
     for measure, size in itertools.product(MEASURES, SIZES[1:]):
         d = paired(scores[measure, size], scores[measure, SIZES[0]])
         interval = f"{d.mean:+.1f} [{d.mean - d.half_width:+.1f}, {d.mean + d.half_width:+.1f}]"

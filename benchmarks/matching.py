@@ -149,7 +149,7 @@ def table(whole: dict, unused: dict, partial: dict) -> str:
         "",
     ]
     lines += [
-        "| | rows without a partner that are left unmatched, % | other rows in a tuple with a row of their object, % | "
+        "| set | unmatched rows, of those without a partner, % | correctly matched rows, of those with a partner, % | "
         f"calibration error | calibration error with {KNOWN} known objects |"
     ]
     lines += ["| --- | --- | --- | --- | --- |"]

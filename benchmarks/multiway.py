@@ -4,9 +4,9 @@
 
 Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
 tolerance. `dense` and `sinkhorn` are forward and backward passes of the loss. JAX computes the coupling of a given
-cost tensor. `tensor` is the same with the dense solver: a solve, and the gradient with respect to the
-tensor, which is the coupling. The programs of a row run in turns in one process, and their median times are compared.
-Memory is the peak of the tensors of `dense`, in units of the cost tensor.
+cost tensor. `tensor` computes it with the dense solver, as the gradient with respect to the cost tensor. The programs
+of a row run in turns in one process, and their median times are compared. Memory is the peak of the tensors of `dense`,
+in units of the cost tensor.
 """
 
 from __future__ import annotations
