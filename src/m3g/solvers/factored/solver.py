@@ -8,8 +8,8 @@ If epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tole
 3. The pair marginals form the Hessian of the dual, with which a Newton step is taken (shared/newton.py). Steps 2 and 3
    are repeated until the marginals are within tolerance (shared/ascent.py).
 
-The gradient is computed from the pair marginals of the last contraction, so a backward pass requires no contraction;
-after sweeps it requires one matrix product.
+The gradient is computed from the pair marginals of the last contraction, so a backward pass requires no contraction.
+After sweeps, it requires one matrix product.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ class LogKernel(ABC):
         itemsize: bytes per number of a conditional.
         num_temporaries: number of temporary numbers per tuple while a conditional is computed, for memory estimates.
         has_products: whether the kernel is an expectation of products over the views (product_kernel.py).
-        has_local_maxima: whether the kernel may have many local maxima besides the true tuples. Gibbs chains, which
-            change one view at a time, do not find all of them. This holds for the product, which is unchanged if two
-            factors change their signs. Proposals then have uniform components (proposals.py), the cross-check has
+        has_local_maxima: whether the kernel may have many local maxima besides the true tuples, like that of the
+            product, which is unchanged if two factors change their signs. Gibbs chains, which change one view at a
+            time, do not reach all of them. Proposals then have uniform components (proposals.py), the cross-check has
             more chains, and the result is trusted only for larger epsilons (rounds.py).
     """
 

@@ -201,7 +201,10 @@ class Rounds:
         return form == "products" or read(self.log_kernel.sharpness()) <= MAX_SHARPNESS
 
     def refine(self, estimate: Estimate, rank: int) -> Estimate:
-        """Solve again with new samples. If the cross-check contradicts the estimate, also draw around its tuples."""
+        """Solve again with new samples.
+
+        If the cross-check contradicts the estimate, its tuples are additional centres.
+        """
         build = estimate.build
         assert build is not None
         log_scaling = estimate.point.log_scaling

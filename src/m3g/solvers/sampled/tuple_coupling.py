@@ -224,7 +224,7 @@ class TupleCoupling(SampledCoupling):
         return self._summed(out)
 
     def draw(self, count: int, draws: Draws) -> Tensor:
-        """Draw tuples (b, count, k) from the coupling, the same number from each block."""
+        """Draw tuples (b, count, k) from the coupling, nearly the same number from each block."""
         out = []
         for block_index, block in enumerate(self.kernel.blocks):
             num_blocks = len(self.kernel.blocks)

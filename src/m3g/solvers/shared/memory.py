@@ -30,11 +30,11 @@ def memory_limit(device: torch.device) -> int:
 
 
 def keep_freed_memory(size: int) -> None:
-    """Make glibc keep freed blocks of up to 32 MiB for reuse, if the tables of a solve have `size` >= 128 KiB in bytes.
+    """Make glibc keep freed blocks of up to 32 MiB for reuse, if a solve has tables of at least 128 KiB.
 
-    By default, glibc returns large freed blocks to the system, and every pass that allocates a tensor spends a third of
-    its time on new memory pages. Smaller tables are kept in any case. For them, the setting has no benefit, and the
-    large batches of a training run would fragment the memory.
+    `size` is the size of the tables in bytes. By default, glibc returns large freed blocks to the system, and every pass
+    that allocates a tensor spends a third of its time on new memory pages. Smaller tables are kept in any case. For
+    them, the setting has no benefit, and the large batches of a training run would fragment the memory.
     """
     if size >= MIN_RETURNED_BYTES:
         _raise_threshold()
