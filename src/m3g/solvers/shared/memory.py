@@ -32,7 +32,7 @@ def memory_limit(device: torch.device) -> int:
 def keep_freed_memory(size: int) -> None:
     """Make glibc keep freed blocks of up to 32 MiB for reuse, if a solve has tables of at least 128 KiB.
 
-    `size` is the size of the tables in bytes. By default, glibc returns large freed blocks to the system, and every pass
+    `size` is their size in bytes. By default, glibc returns large freed blocks to the system, and every pass
     that allocates a tensor spends a third of its time on new memory pages. Smaller tables are kept in any case. For
     them, the setting has no benefit, and the large batches of a training run would fragment the memory.
     """
