@@ -157,7 +157,7 @@ class CircularVarianceProblem(PairwiseProblem):
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
         """Return the exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps), and the shifts of the other terms.
 
-        For unit vectors the exponents are at most 0, and the shifts are 0.
+        For unit vectors, the exponents are at most 0, and the shifts are 0.
         """
         points = self.tensors[0].detach()
         points = points if points.dtype == dtype else points.to(dtype)

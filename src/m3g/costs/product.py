@@ -23,7 +23,7 @@ class MultilinearProduct(Cost):
     .. math:: c(z_1, \dots, z_k) = -d^{k/2 - 1} \sum_{j=1}^d \prod_{l=1}^k z_l[j]
 
     With this scale, the cost of random points on the sphere has a standard deviation of about :math:`d^{-1/2}` for
-    every k. For k = 2 the cost is minus the cosine. For k > 2 it is linear in each view but not a sum over pairs, and
+    every k. For k = 2, the cost is minus the cosine. For k > 2, it is linear in each view but not a sum over pairs, and
     detects dependence among all views even if they are pairwise independent.
 
     With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the
@@ -58,7 +58,7 @@ class MultilinearProduct(Cost):
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
         """Return d^(k/2 - 1) times the entrywise product of the other views.
 
-        A missing point counts as 1 / √d in every feature.
+        A missing point is replaced by 1 / √d in every feature.
         """
         neutral = float(views.shape[-1] ** -0.5)
         factors = views / neutral if mask is None else torch.where(mask.unsqueeze(-1), views / neutral, 1.0)

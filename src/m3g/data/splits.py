@@ -28,8 +28,8 @@ def split_rows(
     """Return the rows of each split of n rows, determined by a seed.
 
     `val` and `test` are fractions of the rows; the rest is for training. With `labels` (n,), every class is split by
-    nearly the same fractions. With `groups` (n,), such as subjects, they are fractions of the groups, and `labels` is
-    not used. Each group is in one split only, so that no subject is used for both training and testing.
+    nearly the same fractions. With `groups` (n,), such as subjects, `val` and `test` are fractions of the groups, and
+    `labels` is not used. Each group is in one split only, so that no subject is used for both training and testing.
 
     Example:
         >>> {name: len(rows) for name, rows in split_rows(100, val=0.1, test=0.2, seed=0).items()}

@@ -33,7 +33,7 @@ class Sinkhorn(Solver):
 
     Args:
         max_steps: maximum number of sweeps over the k views.
-        check_every: number of sweeps between two evaluations of the error, each of which costs as much as a sweep.
+        check_every: number of sweeps between evaluations of the error; an evaluation costs as much as a sweep.
         fixed_steps: take exactly this number of sweeps without reading the error.
         memory_limit: maximum bytes of the cost tensor; None means half of the total memory of the device.
 

@@ -36,9 +36,9 @@ class Objects(ViewsData):
         split: the column with the values train, val or test; without it, the splits of a `datasets` folder are used or,
             if there are none, `val` and `test`.
         ignore: columns that are not views.
-        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` if it has several or its name
-            is not that of its column, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of text in
-            bytes or tokens, `components` of TF-IDF, `encoder` and `processor` as below.
+        view: per view, its options: `kind` (image, audio, text, vector, table), `columns` if there are several or the
+            view is not named after its column, `size` of images in pixels, `rate` and `seconds` of sounds, `length` of
+            text in bytes or tokens, `components` of TF-IDF, `encoder` and `processor` as below.
         processor: preprocessing of a pretrained model (`m3g.nets.processor_of`), for views that `view` does not name;
             `m3g train` sets it for the encoder `transformers`.
         encoder: the encoder of views without an `encoder` in `view`. With `tfidf`, text is read as TF-IDF; with another

@@ -175,7 +175,7 @@ def _parquet(file: Path) -> Source:
 
 
 def _arrow(file: Path) -> Source:
-    """Open an Arrow file, in the stream format, which `datasets` writes, or the file format, by a memory map."""
+    """Open an Arrow file in the file format, or in the stream format, which `datasets` writes, by a memory map."""
     arrow = _checks.extra("pyarrow", "train")
 
     def stored() -> Iterator[pa.RecordBatch]:

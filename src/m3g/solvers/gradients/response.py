@@ -131,7 +131,7 @@ def marginals_of(pairs: dict[Edge, Tensor], k: int) -> list[Tensor]:
 def edge_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> dict[Edge, Tensor]:
     """Return matrices {edge: (b, n_l, n_m)} whose sum is log P; each potential is divided among the edges of its view.
 
-    A view without an edge gets one of cost 0.
+    A view without an edge gets an edge of cost 0.
     """
     exponents = problem.log_kernels(epsilon, potentials.dtype)
     logs = problem.by_edge(exponents.groups)
