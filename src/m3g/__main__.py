@@ -1,8 +1,14 @@
 """Entry point of the command `m3g` and of `python -m m3g`."""
 
 import sys
+import warnings
 
 from m3g._interrupts import handle_interrupts
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    """Return a warning as a line for the terminal, without the location in the source code."""
+    return f"m3g: warning: {' '.join(str(message).split())}\n"
 
 
 def command() -> int:
@@ -11,6 +17,7 @@ def command() -> int:
     from m3g.cli import main
     from m3g.cli.launch import leave
 
+    warnings.formatwarning = _one_line
     return leave(main())
 
 

@@ -71,6 +71,14 @@ def test_a_missing_run_is_reported_before_heavy_libraries_are_imported(tmp_path)
     assert loaded.isdisjoint({"lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia"})
 
 
+def test_a_warning_is_one_line_without_source_code(here):
+    command = [sys.executable, "-m", "m3g", "train", "--views", "a.npy", "b.npy", "--loss", "mcca", "--dry-run"]
+    ended = subprocess.run(command, cwd=here, capture_output=True, text=True)
+    assert ended.returncode == 0
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("m3g: warning: mcca requires batches of at least twice as many points as dimensions")
+
+
 def test_debug_shows_the_traceback(here, capsys):
     assert main(["train", "--debug", "--loss", "nonsense"]) == 2
     assert "Traceback" in capsys.readouterr().err

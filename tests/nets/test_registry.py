@@ -23,6 +23,8 @@ from m3g.nets import build_encoder
         ({"class_path": "torch.nnx.Linear"}, "trust=True"),
         ({"class_path": "torch.nn.functional.relu"}, "subclass of torch.nn.Module"),
         ({"class_path": "torch.nn.Nothing"}, "importable class"),
+        ("conv", r"encoder conv must accept inputs of the view's shape \(7,\)"),
+        ({"kind": "linear", "in_features": 3}, "encoder linear must accept inputs of the view's shape"),
         (
             {"class_path": "torch.nn.Linear", "init_args": {"in_features": 3, "out_features": 2}},
             "inputs of the view's shape",

@@ -99,7 +99,9 @@ def build_encoder(
     if kind != "transformers":
         embedding = dict(head or {}) if kind in EMBEDDING else {}
         encoder = _call(factory, {**_fitted(kind, input_shape), **embedding, **options})
-        return channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
+        encoder = channels_first(encoder, input_shape) if kind in ("conv", "vit") else encoder
+        output_width(encoder, input_shape, name=kind)  # rejects a shape that the encoder cannot process
+        return encoder
     if len(input_shape) == 3:
         # A model for images is built for the size of the data, unless the user sets another.
         fitted = dict(zip(FITTED_CONFIG, (input_shape[-1], input_shape[0])))

@@ -137,6 +137,11 @@ def test_options_determine_which_texts_are_read_as_tfidf(trained, tmp_path, caps
         "train", "--table", other, "--view.table.columns", "[x]", "--view.table.encoder", "tfidf", "--dry-run"
     )
     assert "view.table.encoder must suit a view of kind table, got tfidf, which is for text" in wrong
+    for encoder, purpose in {"mlp": "rows of numbers", "linear": "rows of numbers", "conv": "small images"}.items():
+        wrong = refused("train", "--table", table, "--view.english.encoder", encoder, "--dry-run")
+        assert f"must suit a view of kind text, got {encoder}, which is for {purpose}: use text, tfidf, tra" in wrong
+    wrong = refused("train", "--table", table, "--view.english.components", "5.5", "--dry-run")
+    assert "view.english.components must be a whole number of at least 1, got 5.5." in wrong
 
 
 def test_many_texts_are_read_as_bytes(tmp_path, monkeypatch):

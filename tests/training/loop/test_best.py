@@ -53,6 +53,15 @@ def test_training_stops_and_the_best_network_is_kept(config, tmp_path, capsys):
     assert validation_score(net, data, None) == pytest.approx(kept["best"], abs=1e-6)
 
 
+def test_a_run_that_reaches_its_last_epoch_does_not_stop_early(config, tmp_path, capsys):
+    settings = config.to_dict()
+    changes = {"optim": {"learning_rate": 1e-9}, "loop": {**settings["loop"], "epochs": 3}}  # never improves
+    fit.train(Config.from_dict({**settings, **changes}), tmp_path / "run")
+    out = capsys.readouterr().out
+    assert "epoch 3/3" in out
+    assert "kept the network before the first step, the best on the validation split\n" in out
+
+
 def test_the_result_is_the_closest_to_linear_cca_that_validation_rows_do_not_distinguish(config, tmp_path, capsys):
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(150, 4))

@@ -1,4 +1,4 @@
-"""Views that share an encoder."""
+"""Settings of single views: shared encoders, and settings that do not apply to a view."""
 
 import torch
 from safetensors.torch import load_file
@@ -20,3 +20,11 @@ def test_views_share_weights_and_keep_them(finished, tmp_path):
     one, two = (load_file(tmp_path / epochs / "model.safetensors") for epochs in ("1", "2"))
     assert torch.equal(one["encoders.0.layers.1.weight"], two["encoders.0.layers.1.weight"])
     assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
+
+
+def test_settings_that_do_not_apply_to_a_view_are_errors(finished, refused):
+    views = [finished / f"{name}.npy" for name in ("a", "b")]
+    wrong = refused("train", "--views", *views, "--view.a.components", "20", "--dry-run")
+    assert "view.a must be a column of --table to have the option components, got a separate file." in wrong
+    wrong = refused("train", "--views", *views, "--encoder", "text", "--dry-run")
+    assert "view.a.encoder must suit a view of kind vector, got text, which is for text." in wrong

@@ -59,7 +59,8 @@ class Reader(ABC):
         used = {field: value for field, value in (processor or {}).items() if field in self.processed}
         self.processor = cast("Processor", used)
         for option, value in given.items():
-            _checks.positive(f"view.{name}.{option}", value)
+            check = _checks.positive if option == "seconds" else _checks.positive_int
+            check(f"view.{name}.{option}", value)  # type: ignore[operator]
         self.given = given  # options set by the user, completed by the fit
         self.notes: list[str] = []  # one sentence per property of the view that is reported to the user
         self._prepare()

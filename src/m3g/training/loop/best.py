@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -101,7 +102,7 @@ class KeepBest(Callback):
         epoch = trainer.current_epoch + 1
         if epoch % self.every == 0 or epoch == trainer.max_epochs:
             self._evaluate(trainer, pl_module, epoch=epoch)
-            if self.kept.since >= self.patience:
+            if self.kept.since >= self.patience and epoch < (trainer.max_epochs or math.inf):
                 self.stopped = trainer.should_stop = True
 
     def _evaluate(self, trainer: Trainer, pl_module: LightningModule, *, epoch: int) -> None:

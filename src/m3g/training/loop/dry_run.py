@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from m3g.data import ViewsData
-from m3g.training.loop.build import build_data, build_module
+from m3g.training.loop.build import build_data, build_module, warn_about_small_batches
 from m3g.training.loop.light import place, step_loss, training_rows
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import described, with_data_defaults
@@ -19,6 +19,7 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     """
     data = build_data(config) if data is None else data
     module = build_module(config, data, trust=trust)
+    warn_about_small_batches(config, module.loss, data)
     rows = data.num_rows("train")
     number = min(data.batch_size, rows)
     if number < 2:

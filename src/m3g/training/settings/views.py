@@ -107,10 +107,14 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
                 f"view must name views of the data ({', '.join(known)}), got {name!r}{checks.suggestion(name, known)}"
             )
     separate = {name: _network_options(options) for name, options in config.view.items()}
-    for name, kind in zip(data.view_names, kinds(data)):
+    for l, (name, kind) in enumerate(zip(data.view_names, kinds(data))):
         options = separate.get(name, {})
-        if options.get("encoder", config.encoder if "share" not in options else None) == "tfidf" and kind != "tfidf":
-            raise ValueError(f"view.{name}.encoder must suit a view of kind {kind}, got tfidf, which is for text.")
+        unused = [option for option in config.view.get(name, {}) if option not in options]
+        if unused and not (data.inputs and "columns" in data.inputs[l]):
+            raise ValueError(
+                f"view.{name} must be a column of --table to have the option {unused[0]}, got a separate file."
+            )
+        _check_suits(name, kind, options.get("encoder", config.encoder if "share" not in options else None))
     shared = data.shared_encoder and not any(separate.values()) if config.shared is None else config.shared
     names = _default_encoders(data, shared=shared)
     if not any(separate.values()) and (config.encoder is not None or shared or len(set(names)) == 1):
@@ -128,6 +132,18 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
         base = {} if "encoder" in given else {"encoder": config.encoder or default, **config.encoder_options}
         view[name] = {**given} if "share" in given else {**given, **base, **separate.get(name, {})}
     return replace(config, shared=False, view=view)
+
+
+def _check_suits(name: str, kind: str, encoder: object) -> None:
+    """Reject an encoder of text for other views, and the reverse; `build_encoder` validates the shape of a view."""
+    text = ("text", "tfidf", "transformers")  # a view is of kind text or tfidf because of its encoder
+    if encoder not in ENCODERS or encoder == "transformers" or (encoder in text[:2]) == (kind in text[:2]):
+        return
+    purpose = ENCODERS[str(encoder)].summary.split(":")[0]
+    advice = f": use {', '.join(text)}" if kind == "text" else ""
+    raise ValueError(
+        f"view.{name}.encoder must suit a view of kind {kind}, got {encoder}, which is for {purpose}{advice}."
+    )
 
 
 def described(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
