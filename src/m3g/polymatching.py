@@ -192,7 +192,7 @@ def _likelihood_ratio(score: Tensor, mean: float, std: float, mean_0: float, std
 def memberships(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> Tensor:
     """Return (s, k): the probability that a row belongs to its tuple, NaN if the tuple has no row of the view.
 
-    For the only row of a tuple it is the probability that the row belongs to no other tuple.
+    For the only row of a tuple, it is the probability that the row belongs to no other tuple.
     """
     membership = torch.full(tuples.shape, torch.nan, dtype=views[0].dtype)
     for m in range(tuples.shape[1]):

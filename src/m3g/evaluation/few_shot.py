@@ -18,7 +18,7 @@ class FewShot(NamedTuple):
 
     Attributes:
         balanced_accuracy: balanced accuracy, mean over draws of the labelled rows.
-        deviation: its standard deviation over draws.
+        deviation: standard deviation of the balanced accuracy over draws.
         accuracy: accuracy, mean over draws.
     """
 

@@ -1,4 +1,4 @@
-"""MV-InfoNCE: one InfoNCE term per object that contains all its pairs of views."""
+"""MV-InfoNCE: one InfoNCE term per object, with all its pairs of views in the numerator."""
 
 from __future__ import annotations
 

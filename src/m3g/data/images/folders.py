@@ -168,7 +168,8 @@ class ImageData(ViewsData):
 class ImageFolders(ImageData):
     """Images in folders; the views of an image are k random augmentations.
 
-    Truncated and invalid images are skipped, counted and named in a warning; more than 1 % raise an error.
+    Truncated and invalid images are skipped, counted and named in a warning. If more than 1 % of the images are
+    damaged, an error is raised.
 
     Layouts: `root/train/<class>/*.jpg` with `root/val` and `root/test` (if only one of these exists, it is used for
     both); `root/<class>/*.jpg`, split by `split_seed`; or `root/*.jpg` without classes.
