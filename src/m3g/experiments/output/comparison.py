@@ -166,7 +166,8 @@ def control_table(
                 if not (against_m3g and arm == "m3g"):
                     compared[control, arm, against_m3g] = paired(*pair, test_to_train=test_to_train, split_of=split_of)
     verdicts = holm_verdicts(compared)
-    rows = [["control", "method", "accuracy %", "without it %", "change", "m3g minus method, with it", "splits"]]
+    titles = ["accuracy %", "without the control %", "change", "m3g minus method, with the control", "splits"]
+    rows = [["control", "method", *titles]]
     for control, arms in controls.items():
         for arm, values in arms.items():
             keys = [key for key in values if key in main.get(arm, {})]
