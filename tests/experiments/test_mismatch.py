@@ -12,7 +12,7 @@ def test_mismatch_runs_and_is_collected(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     watched = [row["metrics"] for row in rows if row["labels"]["mismatch"] and row["labels"]["share"]]
     assert all({"auc", "among_first", "wrong_left_out", "right_left_out"} <= set(found) for found in watched)
-    for part in ("swaps in the first 15%, median", "R@1, remaining loss", "with minus without mismatch"):
+    for part in ("swaps in the first 15%, median", "R@1, remaining drop", "with minus without mismatch"):
         assert part in text
     assert (tmp_path / "table.md").read_text() in text + "\n"
     assert colours(tmp_path / "mismatch.png") >= 2

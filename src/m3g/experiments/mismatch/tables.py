@@ -92,7 +92,7 @@ def _detection(table: Table) -> str:
 
 
 def _cost(table: Table) -> str:
-    titles = [f"{title}{state}" for title in SCORES.values() for state in ("", ", with mismatch", ", remaining loss")]
+    titles = [f"{title}{state}" for title in SCORES.values() for state in ("", ", with mismatch", ", remaining drop")]
     rows = [["loss", "swapped, %", *titles]]
     for loss, share in dict.fromkeys((arm.loss, arm.share) for arm in table):
         cells = []
@@ -107,8 +107,11 @@ def _cost(table: Table) -> str:
                 "—" if remaining is None else str(remaining),
             ]
         rows.append([loss, f"{100 * share:.0f}", *cells])
-    note = "Test rows are not swapped. Remaining loss in percent: (clean - `mismatch`) / (clean - noisy) of the means,"
-    return f"{markdown(rows)}\n\n{note} and in brackets for every seed."
+    note = (
+        "Test rows are not swapped. Remaining drop in percent: (clean - with mismatch) / (clean - without) of the "
+        "means, and in brackets for every seed."
+    )
+    return f"{markdown(rows)}\n\n{note}"
 
 
 def _clean(table: Table) -> str:
