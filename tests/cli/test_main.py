@@ -159,4 +159,4 @@ def test_a_run_is_not_resumed_on_other_rows(run, here, capsys):
     for name in ("a", "b"):
         np.save(here / f"{name}.npy", np.load(here / f"{name}.npy")[:-1])
     line = fails(["train", "--resume", run], capsys)
-    assert "data must be the 42 training rows with which the run started, got 41" in line
+    assert "data must have the 42 training rows with which the run started, got 41" in line

@@ -175,4 +175,4 @@ def test_a_warm_up_that_fills_the_run_is_reported(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     small = ["--encoder_options.width", "8", "--heads.hidden", "8", "--loop.evaluate_every", "0"]
     assert main(["train", "--views", *views, *small, "--data_options.batch_size", "70", "--loop.epochs", "2"]) == 0
-    assert "the warm-up of 2 epochs takes the whole run" in capsys.readouterr().out
+    assert "the warm-up of 2 epochs covers the whole run" in capsys.readouterr().out

@@ -88,7 +88,7 @@ class EarlyStopping:
 
     def restore(self) -> None:
         """Load the selected weights into the network."""
-        self.net.load_state_dict(self.best.chosen(self._contributions))
+        self.net.load_state_dict(self.best.selected_weights(self._contributions))
 
     def _evaluate(self, epoch: int) -> None:
         if self.best.improved(

@@ -1,6 +1,6 @@
 """Search for settings with Optuna, on the validation split only.
 
-The study is a journal file, which several processes may write at once and which a later call continues.
+The study is stored in a journal file. Several processes may write to it at once, and a later call may continue it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # an optional dependency
     from optuna.trial import FrozenTrial
 
 METRICS = {"retrieval": "recall_at_1", "linear": "linear_mean", "knn": "knn_mean"}
-# Search space: the values of a categorical parameter, or the lower and upper limit of a continuous one.
+# Search space: all values of the width, the lower and upper limits of the other parameters.
 WIDTHS = (64, 128, 256, 512)
 TEMPERATURES = (0.02, 1.0)
 LEARNING_RATES = (2e-4, 2e-2)
@@ -127,7 +127,7 @@ def tune(
         except ValueError as error:
             if not str(error).startswith("training stopped"):
                 raise
-            raise optuna.TrialPruned(str(error)) from error  # it diverged
+            raise optuna.TrialPruned(str(error)) from error  # training diverged
         finally:
             shutil.rmtree(run, ignore_errors=True)
         assert report.value is not None
@@ -151,7 +151,7 @@ def _open(optuna: ModuleType, folder: Path, config: Config, metric: str, choices
         )
     if before is None:
         study.set_user_attr("request", json.dumps(request))
-    # A continued study must not repeat its first draws.
+    # The seed depends on the number of trials, because a continued study must not repeat its first draws.
     study.sampler = optuna.samplers.TPESampler(seed=config.seed + 1000 * worker + len(study.get_trials(deepcopy=False)))
     study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5)
     return study
@@ -184,10 +184,7 @@ def _short(value: object) -> str:
 
 
 def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Path:
-    """Write the trials to `trials.csv`, and plot their values by trial and by parameter in `study.png`.
-
-    Returns the path of the plot.
-    """
+    """Write the trials to `trials.csv` and plots of their values to `study.png`; return the path of the plots."""
     plt = _checks.extra("matplotlib.pyplot", "train")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     names = list(dict.fromkeys(name for trial in done for name in trial.params))

@@ -69,7 +69,7 @@ def test_the_result_is_the_closest_to_linear_cca_that_validation_rows_do_not_dis
         np.save(path, np.sin(2 * hidden @ rng.normal(size=(4, width))) + 0.3 * rng.normal(size=(150, width)))
     config.optim.learning_rate = 0.003
     run = fit.train(config, tmp_path / "run")
-    share = float(re.search(r"averaged with linear CCA, with a weight of (0\.\d)", capsys.readouterr().out).group(1))
+    share = float(re.search(r"with those of linear CCA \((0\.\d) trained", capsys.readouterr().out).group(1))
     state = checkpoint.read_checkpoint(run.checkpoint)
     kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
     data, net = fit.build_data(config), m3g.load(run.path, scaled=True)
@@ -92,7 +92,7 @@ def test_weights_are_not_averaged_with_a_random_start(config, tmp_path, capsys):
     state = checkpoint.read_checkpoint(run.checkpoint)
     kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
     assert kept["start"] == {}
-    assert "averaged with linear CCA" not in capsys.readouterr().out
+    assert "averaged its weights" not in capsys.readouterr().out
 
 
 def _without_patience(config):

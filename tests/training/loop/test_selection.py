@@ -26,7 +26,7 @@ def test_small_gains_are_noise_and_evaluations_since_the_best_are_counted():
 
 def test_the_best_weights_are_kept_if_every_average_is_worse():
     kept = BestWeights(epoch=4, weights=weights(1), start=weights(0))
-    assert kept.chosen(contributions) is kept.weights
+    assert kept.selected_weights(contributions) is kept.weights
     assert kept.share == 1
 
 
@@ -35,7 +35,7 @@ def test_the_smallest_weight_that_is_not_worse_is_kept():
         return contributions({"w": current["w"].clamp(max=0.45)})
 
     kept = BestWeights(epoch=4, weights=weights(1), start=weights(0))
-    torch.testing.assert_close(kept.chosen(saturated)["w"], torch.tensor(0.5))
+    torch.testing.assert_close(kept.selected_weights(saturated)["w"], torch.tensor(0.5))
     assert kept.share == 0.5
 
 
@@ -47,14 +47,14 @@ def test_all_processes_follow_the_decision_of_the_first():
         return len(decisions) == len(SHARES)
 
     kept = BestWeights(epoch=4, weights=weights(1), start=weights(1))
-    kept.chosen(contributions, agreed=last_share)
+    kept.selected_weights(contributions, broadcast=last_share)
     assert decisions == [True] * len(SHARES)
     assert kept.share == SHARES[-1]
 
 
 def test_nothing_is_averaged_without_a_start_or_if_the_start_is_the_best():
     for kept in (BestWeights(epoch=4, weights=weights(1)), BestWeights(epoch=0, weights=weights(1), start=weights(1))):
-        assert kept.chosen(contributions) is kept.weights
+        assert kept.selected_weights(contributions) is kept.weights
 
 
 def test_a_run_is_evaluated_about_25_times():

@@ -148,7 +148,7 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
     run = fit.train(config, tmp_path / "run")
     assert len(read_entries(run.path)) == 0
     assert main(["audit", str(run.path)]) == 0
-    assert "no entry was evaluated, because the network never distinguished rows" in capsys.readouterr().err
+    assert "no entry was evaluated, because the network did not learn to distinguish rows" in capsys.readouterr().err
     run.mismatch.write_text("row,view,reliability,log_odds\n7,zernike,0.9,2.2\n8,zernike,0.99,4.6\n")
     assert main(["audit", str(run.path)]) == 0
     message = capsys.readouterr().err

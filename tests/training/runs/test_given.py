@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from m3g.training.runs.given import as_given, split_frame
+from m3g.training.runs.given import convert_view, split_frame
 
 RECIPES = [{"kind": "text", "columns": ["note"]}, {"kind": "table", "columns": ["age", "colour"]}]
 
@@ -19,22 +19,22 @@ def test_a_frame_gives_the_views_whose_columns_it_has():
 
 
 def test_a_single_value_is_one_row():
-    assert as_given("a word", "text", (8,), RECIPES[0]) == ["a word"]
-    assert as_given({"age": 3, "colour": "red"}, "table", (4,), RECIPES[1]) == {"age": [3], "colour": ["red"]}
-    assert as_given([1.0, 2.0, 3.0], "v", (3,), {"kind": "vector"}).shape == (1, 3)
-    assert as_given(torch.zeros(5, 3), "v", (3,), {"kind": "vector"}).shape == (5, 3)
+    assert convert_view("a word", "text", (8,), RECIPES[0]) == ["a word"]
+    assert convert_view({"age": 3, "colour": "red"}, "table", (4,), RECIPES[1]) == {"age": [3], "colour": ["red"]}
+    assert convert_view([1.0, 2.0, 3.0], "v", (3,), {"kind": "vector"}).shape == (1, 3)
+    assert convert_view(torch.zeros(5, 3), "v", (3,), {"kind": "vector"}).shape == (5, 3)
 
 
 def test_rows_of_cells_become_columns():
     rows = [{"age": 1}, {"age": 2, "colour": "red"}]
-    assert as_given(rows, "table", (4,), RECIPES[1]) == {"age": [1, 2], "colour": [None, "red"]}
+    assert convert_view(rows, "table", (4,), RECIPES[1]) == {"age": [1, 2], "colour": [None, "red"]}
     with pytest.raises(ValueError, match=r"view 'table' must have columns of one length, got \[1, 2\]"):
-        as_given({"age": [1, 2], "colour": ["red"]}, "table", (4,), RECIPES[1])
+        convert_view({"age": [1, 2], "colour": ["red"]}, "table", (4,), RECIPES[1])
 
 
 def test_an_image_requires_a_view_of_images():
     image = Image.new("RGB", (4, 4))
-    (content,) = as_given(image, "photo", (3, 4, 4), {"kind": "image", "columns": ["photo"]})
+    (content,) = convert_view(image, "photo", (3, 4, 4), {"kind": "image", "columns": ["photo"]})
     assert content.startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="view 'v' must be numbers, got an image"):
-        as_given(image, "v", (3,), {"kind": "vector"})
+        convert_view(image, "v", (3,), {"kind": "vector"})

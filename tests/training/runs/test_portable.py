@@ -104,7 +104,7 @@ def test_a_wrong_file_is_removed(trained, tmp_path, monkeypatch, capsys):
     right = portable._write_onnx
     monkeypatch.setattr(portable, "_write_onnx", lambda *args: lambda array: right(*args)(array) + 1e-2)
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
-    assert "view 'a' must have the embeddings of PyTorch when exported" in capsys.readouterr().err
+    assert "view 'a' must have the same embeddings as in PyTorch when exported" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Early stopping on the validation split: the best network is kept, and training ends once it no longer improves."""
+"""Early stopping: keep the network with the best validation score, and stop once the score no longer improves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 2000  # maximum number of evaluated validation rows
 
 
 def can_stop_early(data: ViewsData) -> bool:
-    """Return whether there are enough validation rows with one true partner per view.
+    """Return whether there are enough validation rows, and every row has exactly one true partner in each other view.
 
     Augmented images and class-aligned images have no such partners.
     """
@@ -31,7 +31,7 @@ def can_stop_early(data: ViewsData) -> bool:
 
 
 def too_few_rows(loop: LoopSettings, data: ViewsData) -> str:
-    """Return a line for the log if only the number of validation rows prevents early stopping."""
+    """Return a line for the log if only the number of validation rows prevents early stopping, otherwise ""."""
     if not loop.patience or not _partners_are_known(data) or can_stop_early(data):
         return ""
     return (
@@ -57,7 +57,10 @@ def validation_ranks(net: MultiViewNet, data: ViewsData) -> Tensor:
 
 
 def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
-    """Return the callback that stops early, if the settings and the data allow it; requires `loop.epochs`."""
+    """Return the callback for early stopping in a list, which is empty if the settings or the data do not allow it.
+
+    Requires `loop.epochs`.
+    """
     if not (loop.patience and loop.epochs and can_stop_early(data)):
         return []
     return [KeepBest(every=epochs_between(loop.epochs), patience=loop.patience)]
@@ -66,19 +69,19 @@ def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
 class KeepBest(Callback):
     """Callback that keeps the weights with the best validation score and stops training early.
 
-    The best weights, which may be those before the first step, are part of the checkpoint: a resumed run ends with the
-    same network. If all encoders start at linear CCA and the loss has no readout, the weights are averaged with those
-    of the start (`BestWeights`).
+    The best weights may be the initial ones. They are part of the checkpoint, so a resumed run ends with the same
+    network. If all encoders start at linear CCA and the loss has no readout, the best weights are averaged with the
+    initial ones at the end (`BestWeights`).
 
     Args:
         every: epochs between two evaluations.
-        patience: evaluations without improvement after which training stops.
+        patience: number of consecutive evaluations without improvement after which training stops.
     """
 
     def __init__(self, *, every: int, patience: int) -> None:
         self.every, self.patience = every, patience
         self.kept, self.stopped = BestWeights(), False
-        self.epochs: int | None = None  # number of epochs of the run, to detect that it was extended
+        self.epochs: int | None = None  # total of the run when it was last started, to detect an extension
 
     def state_dict(self) -> dict[str, object]:
         return {"stopped": self.stopped, "epochs": self.epochs, **vars(self.kept)}
@@ -93,7 +96,7 @@ class KeepBest(Callback):
             self._evaluate(trainer, pl_module, epoch=0)
             if _starts_at_linear_cca(pl_module) and not isinstance(trainer.strategy, ModelParallelStrategy):
                 self.kept.start = self.kept.weights
-        if self.epochs != trainer.max_epochs:  # the run was extended
+        if self.epochs != trainer.max_epochs:  # a new or an extended run
             self.kept.since, self.stopped, self.epochs = 0, False, trainer.max_epochs
         if self.stopped:
             trainer.should_stop = True
@@ -117,25 +120,25 @@ class KeepBest(Callback):
                 if name.startswith("net.")
             }
 
-    def chosen(self, trainer: Trainer, module: MultiViewModule) -> Weights:
+    def selected_weights(self, trainer: Trainer, module: MultiViewModule) -> Weights:
         """Return the weights to keep after training; called by all processes."""
 
         def contributions(weights: Weights) -> Tensor:
             module.net.load_state_dict(weights)
             return validation_ranks(module.net, trainer.datamodule)  # type: ignore[attr-defined]
 
-        return self.kept.chosen(contributions, agreed=trainer.strategy.broadcast)
+        return self.kept.selected_weights(contributions, broadcast=trainer.strategy.broadcast)
 
-    def described(self, num_epochs: int) -> str:
-        """Return a line for the log, after `chosen`."""
+    def outcome(self, num_epochs: int) -> str:
+        """Return the outcome for the log, after `selected_weights`."""
         kept = self.kept
         when = f"of epoch {kept.epoch} of {num_epochs}" if kept.epoch else "before the first step"
         early = f"; training stopped early (--loop.patience {self.patience})" if self.stopped else ""
         line = f"kept the network {when}, the best on the validation split{early}"
         if kept.share < 1:
             line += (
-                f"\naveraged with linear CCA, with a weight of {kept.share:g} for the trained network: the average is "
-                "within one standard error of the best score"
+                f"\naveraged its weights with those of linear CCA ({kept.share:g} trained, {1 - kept.share:g} linear "
+                "CCA), because the score of the average is within one standard error of the best"
             )
         return line
 

@@ -1,4 +1,4 @@
-"""Construction of the parts that a configuration describes: data module, network, loss, subsets of views."""
+"""Construction of the data module, the loss and the training module of a configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from m3g.training.runs.export import fitted_inputs, network
 from m3g.training.runs.folder import Run
 from m3g.training.runs.location import located
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import reading, with_data_defaults
+from m3g.training.settings.views import reading_settings, with_data_defaults
 
 if TYPE_CHECKING:
     from m3g.training.loop.module import MultiViewModule
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
     """Return the data module of a configuration, seeded like the run unless its options set a seed.
 
-    With `run`, an existing run, the data files are located from any working directory.
+    With an existing `run`, its data files are located from any working directory.
     """
     config = config if run is None else located(config, run)
     kind = data_sets.find(config.data)
     options = {"seed": config.seed, **config.data_options}
     if "view" in inspect.signature(kind).parameters:
-        options |= reading(config)
+        options |= reading_settings(config)
         for name, fitted in fitted_inputs(run).items() if run is not None else ():
             options["view"].setdefault(name, {}).update(encoder="tfidf", fitted=fitted)
     data = _call(f"data_options of {config.data}", kind, options)
@@ -52,9 +52,9 @@ def build_loss(config: Config) -> losses.ViewLoss:
 def build_module(
     config: Config, data: data_sets.ViewsData, *, trust: bool = False, start: bool = True
 ) -> MultiViewModule:
-    """Build network, loss and training settings, with weights drawn from the seed of the run.
+    """Return the training module of a configuration, with weights drawn from the seed of the run.
 
-    Linear encoders are initialised with linear CCA of the training rows unless `start` is false.
+    Linear encoders are initialised with linear CCA of the training rows unless `start` is False.
     """
     from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule  # imports Lightning
 
@@ -109,7 +109,7 @@ def build_module(
 def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
     """Warn before training if batches are so small that their canonical correlations are perfect by chance."""
     if isinstance(loss, losses.MCCA):
-        n, d = data.batch_size * (processes(config) if loss.gather else 1), config.heads.embedding_size
+        n, d = data.batch_size * (num_processes(config) if loss.gather else 1), config.heads.embedding_size
         loss.warn_about_small_batch(n, d, batch="--data_options.batch_size", size="--heads.embedding_size")
 
 
@@ -125,7 +125,7 @@ def _mismatch(data: data_sets.ViewsData) -> Mismatch:
 
 def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, encoder_seconds: float = 0.0) -> Subsets:
     """Return the size and number of the subsets of views that a step compares; see `select_subsets`."""
-    n = batch_size * (processes(config) if loss.gather else 1)
+    n = batch_size * (num_processes(config) if loss.gather else 1)
     if n < 2:
         raise ValueError(f"batch_size must be at least 2, because rows are compared with each other, got {n}.")
     return select_subsets(
@@ -138,7 +138,7 @@ def subsets(config: Config, loss: losses.ViewLoss, *, k: int, batch_size: int, e
     )
 
 
-def processes(config: Config) -> int:
+def num_processes(config: Config) -> int:
     """Return the number of training processes, set by torchrun or by `loop.devices`."""
     return int(os.environ.get("WORLD_SIZE", config.loop.devices))
 

@@ -11,9 +11,9 @@ uninterrupted one:
   - augmentations depend on seed, epoch and position in the epoch (`data.images`);
   - learning rate, weight decay and momentum of the teacher depend on the step (`training.loop.optim`);
   - the views that a step compares or embeds with the teacher depend on seed and batch (`MultiViewModule._random`);
-  - dropout and other draws from global generators depend on seed, batch and process, with which all generators are
-    seeded before every batch (`seed_everything`). Creating a data loader or evaluating must not change the generators,
-    so loaders have separate ones.
+  - dropout and other draws from global generators depend on seed, batch and process: `seed_everything` seeds all
+    generators with these before every batch. Creating a data loader must not change the generators, so loaders have
+    separate ones.
 
 - A checkpoint is only written between two optimiser steps, when no gradient is partially accumulated, and after the
   step's row of metrics.csv; resuming drops the rows of later steps.
@@ -49,11 +49,11 @@ PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
 class AtomicCheckpoints(CheckpointIO):
-    """Checkpoint plugin of Lightning's trainer.
+    """Plugin of Lightning's trainer that writes checkpoints atomically and reads them without executing code.
 
     Args:
-        content: a checkpoint that has already been read, which is passed to the trainer instead of its file. Only with
-            the strategy fsdp is the file read again: each process reads its shard of the weights.
+        content: a checkpoint that has already been read; the first load returns it instead of reading the file. With
+            the strategy fsdp, each process also reads its shard of the weights from the file.
     """
 
     def __init__(self, content: Checkpoint | None = None) -> None:
@@ -112,14 +112,14 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def check_fits(
     content: Checkpoint, module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
 ) -> None:
-    """Reject a checkpoint of another network (the error names the first difference) or of other training rows."""
+    """Reject a checkpoint of another network (the error names the first difference) or number of training rows."""
     missing = [name for name in PARTS if name not in content]
     if missing:
         raise ValueError(f"checkpoint must be a file written by m3g train, but {path} has no {missing[0]}.")
     if rows is not None and content.get(ROWS, rows) != rows:
         raise ValueError(
-            f"data must be the {content[ROWS]} training rows with which the run started, got {rows}: restore the data, "
-            "or start a new run."
+            f"data must have the {content[ROWS]} training rows with which the run started, got {rows}: restore the "
+            "data, or start a new run."
         )
     shapes, expected = (
         {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -138,10 +138,10 @@ def check_settings(
 ) -> None:
     """Reject settings that differ from those in the checkpoint, for example after an edit of config.yaml.
 
-    An `extended` run may have another number of epochs.
+    With `extended`, the number of epochs may differ.
     """
     stored = plain_yaml(str(content.get(CONFIG, "{}")))
-    # Settings that did not exist when the checkpoint was written had their default.
+    # A setting that is missing from an older checkpoint had its default.
     before = flat({**Config().to_dict(), **stored}) if stored and isinstance(stored, dict) else {}
     now = flat(config.to_dict())
     changes = [

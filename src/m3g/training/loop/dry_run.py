@@ -8,7 +8,7 @@ from m3g.data import ViewsData
 from m3g.training.loop.build import build_data, build_module, warn_about_small_batches
 from m3g.training.loop.light import place, step_loss, training_rows
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import described, with_data_defaults
+from m3g.training.settings.views import view_lines, with_data_defaults
 
 
 def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = False) -> str:
@@ -32,7 +32,7 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     loss.backward()
     module.on_before_optimizer_step(None)
     parameters = sum(parameter.numel() for parameter in module.net.parameters())
-    views = "\n".join(described(with_data_defaults(config, data), data, columns=True))
+    views = "\n".join(view_lines(with_data_defaults(config, data), data, columns=True))
     notes = "".join(f"note: {note}\n" for note in data.notes)
     full_batch = "" if number == data.batch_size else f" (a batch has {data.batch_size})"
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Training from a configuration to a finished run folder."""
+"""`train`: run the training of a configuration and write the run folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from m3g.training.runs.files import cannot_write, write_text
 from m3g.training.runs.folder import Run
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
-from m3g.training.settings.views import described, kinds, num_epochs, with_data_defaults
+from m3g.training.settings.views import kinds, num_epochs, view_lines, with_data_defaults
 
 FEW_MISSING = 0.01  # fraction of missing training entries below which nothing is logged
 MANY_MISSING = 0.3  # fraction above which m3g-pairs often retrieves more partners (docs/missing_views.md)
@@ -44,12 +44,12 @@ def train(
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
-    """Train with a configuration and write everything to the folder `run`.
+    """Train with a configuration, write everything to the folder `run`, and return the run.
 
     Args:
         config: all settings; with `resume` those of the run.
-        run: a folder that does not exist; with `resume`, one that does.
-        data: the result of `build_data(config)` if already built; None reads the data.
+        run: the run folder, which must not exist; with `resume`, the folder of an existing run.
+        data: the result of `build_data(config)`; None builds it.
         resume: continue from the last checkpoint of the folder. On a CPU the result is bitwise identical to that of an
             uninterrupted run (see `m3g.training.loop.checkpoint`). A run that was killed before its first checkpoint
             starts over.
@@ -75,7 +75,7 @@ def fit(
     accept_changes: bool = False,
     trust: bool = False,
 ) -> None:
-    """Train with validated settings, see `train`; a single process stores its network in `folder.net`."""
+    """Train with validated settings, see `train`. A single process also keeps the network in `folder.net`."""
     if resume and is_first():
         folder.lock()
     try:
@@ -99,36 +99,36 @@ def _fit(
     trust: bool,
 ) -> None:
     first = is_first()  # the other processes write nothing and ignore the files that the first one writes
-    kept = None
+    saved = None
     if resume and not _never_began(folder):
-        kept = checkpoint.read_checkpoint(folder.checkpoint)  # raises for a damaged file before anything is changed
+        saved = checkpoint.read_checkpoint(folder.checkpoint)  # raises for a damaged file before anything is changed
     elif not resume and first:
         folder.check_new()
     data = build_data(config, folder if resume else None) if data is None else data
     config = with_data_defaults(config, data)
-    # Rejects a batch larger than the data before anything is written.
+    # `num_epochs` rejects a batch larger than the data before anything is written.
     config = replace(config, loop=replace(config.loop, epochs=num_epochs(config, data)))
-    module = build_module(config, data, trust=trust, start=kept is None)
+    module = build_module(config, data, trust=trust, start=saved is None)
     warn_about_small_batches(config, module.loss, data)
     rows = data.num_rows("train")
-    if kept is not None:
+    if saved is not None:
         if not accept_changes:
             extended = folder.extended_from is not None
-            checkpoint.check_settings(kept, config, folder.checkpoint, extended=extended)
-        checkpoint.check_fits(kept, module, folder.checkpoint, rows=rows)
+            checkpoint.check_settings(saved, config, folder.checkpoint, extended=extended)
+        checkpoint.check_fits(saved, module, folder.checkpoint, rows=rows)
     if config.loop.strategy == "fsdp" and any(True for _ in module.loss.parameters()):
         raise ValueError(
             f"loss must have no parameters with loop.strategy fsdp, got {config.loss!r}: set "
             "loss_options.learn_temperature to false, or use ddp."
         )
-    best = keep_best(config.loop, data)
+    stoppers = keep_best(config.loop, data)
     with logs.quiet():
         trainer = build_trainer(
             config,
             folder,
-            callbacks=[*callbacks, *best],
+            callbacks=[*callbacks, *stoppers],
             loggers=loggers.build(),
-            checkpoints=checkpoint.AtomicCheckpoints(kept),
+            checkpoints=checkpoint.AtomicCheckpoints(saved),
             save=checkpoint.SaveCheckpoints(
                 folder.checkpoints, every=config.loop.checkpoint_every, rows=rows, config=config
             ),
@@ -148,10 +148,10 @@ def _fit(
         if not resume:
             folder.create(config)
         else:
-            _rewind(folder, 0 if kept is None else kept["global_step"])
+            _rewind(folder, 0 if saved is None else saved["global_step"])
         print(_headline(config, data, module), f"run folder {folder.path}", sep="\n", flush=True)
-        if kept is not None:
-            print(f"continuing after step {kept['global_step']}", flush=True)
+        if saved is not None:
+            print(f"continuing after step {saved['global_step']}", flush=True)
         if folder.extended_from is not None:
             write_text(folder.config, config.to_yaml())
             if config.loop.epochs != folder.extended_from:
@@ -160,23 +160,23 @@ def _fit(
                     f"on the schedule of {config.loop.epochs} epochs",
                     flush=True,
                 )
-    begun = kept is not None
-    del kept
+    has_checkpoint = saved is not None
+    del saved  # the trainer has the only copy
     try:
         loggers.start(config)
-        _run(trainer, module, data, folder, resume=begun)
+        _run(trainer, module, data, folder, resume=has_checkpoint)
     except BaseException:
         if first and not folder.checkpoint.exists():
             _discard(created)  # nothing to resume from
         raise
     state = trainer.strategy.lightning_module_state_dict()  # a collective call if the weights are sharded
     weights = {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
-    for kept_best in best:
-        weights = kept_best.chosen(trainer, module)
+    for stopper in stoppers:
+        weights = stopper.selected_weights(trainer, module)
         if not started():
             module.net.load_state_dict(weights)
         if first:
-            print(kept_best.described(trainer.current_epoch), flush=True)
+            print(stopper.outcome(trainer.current_epoch), flush=True)
     if first:
         save_network(module.net, config, folder, weights=weights, data=data)
         if module.mismatch is not None:
@@ -214,7 +214,7 @@ def _sometimes_unused(config: Config, data: ViewsData, module: MultiViewModule) 
 def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     line = f"{config.loss} on {data.num_rows('train')} rows of {data.k} views ({', '.join(data.view_names)})"
     if set(kinds(data)) != {"vector"}:
-        line += "".join(f"\n{view}" for view in described(config, data))
+        line += "".join(f"\n{view}" for view in view_lines(config, data))
     line += "".join(f"\nnote: {note}" for note in data.notes)
     if module.start.line:
         line += f"\n{module.start.line}"
@@ -225,12 +225,15 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
         line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
     if config.optim.warmup_epochs >= (config.loop.epochs or 1) > 1:
         epochs = f"{config.optim.warmup_epochs:g} epochs"
-        line += f"\nthe learning rate rises until the end: the warm-up of {epochs} takes the whole run"
+        line += f"\nthe learning rate increases until the end, because the warm-up of {epochs} covers the whole run"
     return line
 
 
 def _missing_entries(config: Config, data: ViewsData) -> str:
-    """Return a line about the treatment of missing training entries, with a suggestion if there are many."""
+    """Return a line about the treatment of missing training entries, with a suggestion if there are many.
+
+    It is empty if there are almost none.
+    """
     mask = getattr(data.datasets["train"], "mask", None)
     fraction = 0.0 if mask is None else float((~mask).double().mean())
     if fraction < FEW_MISSING:
@@ -247,7 +250,7 @@ def _discard(created: list[Path]) -> None:
     for path in created[:1]:
         shutil.rmtree(path, ignore_errors=True)
     for path in created[1:]:
-        with contextlib.suppress(OSError):  # no longer empty
+        with contextlib.suppress(OSError):  # not empty
             path.rmdir()
 
 
@@ -257,7 +260,7 @@ def _never_began(folder: Run) -> bool:
 
 
 def _rewind(folder: Run, step: int) -> None:
-    """Remove rows written after the checkpoint's step, and partial files."""
+    """Remove partial files, and rows of tables that were written after the step of the checkpoint."""
     folder.clean()
     for name in ("metrics.csv", "probes.csv"):
         logs.Table(folder.path / name).drop_after(step)

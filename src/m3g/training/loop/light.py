@@ -1,7 +1,7 @@
 """Training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short run.
 
-Used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
-estimator. Logs, precision, strategies and several processes require `m3g train`.
+It is used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
+estimators. It supports no logs, precisions, strategies or several processes, which require `m3g train`.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def descend(
 
 
 def training_rows(data: ViewsData, rows: Sequence[int] | Sequence[Draw]) -> Batch:
-    """Return a batch of training rows; a row is a number, or a draw of the sampler."""
+    """Return a batch of training rows, given by their numbers or by draws of the sampler."""
     batch: Batch = data.datasets["train"].__getitems__(rows)  # type: ignore[attr-defined]
     return batch
 
@@ -119,8 +119,8 @@ def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
 
     Build the optimiser after this call, because this call rescales its settings to the batch size.
     """
-    epochs, most = config.loop.num_epochs(per_epoch), config.loop.max_steps
-    total = per_epoch * epochs if most is None else min(most, per_epoch * epochs)
+    epochs, max_steps = config.loop.num_epochs(per_epoch), config.loop.max_steps
+    total = per_epoch * epochs if max_steps is None else min(max_steps, per_epoch * epochs)
     module.position = Position(total=total, epochs=epochs)
     module.setup("fit")
 

@@ -1,4 +1,4 @@
-"""Experiment trackers: Lightning's loggers by name, and one for trackio, which Lightning does not support.
+"""Experiment trackers: Lightning's loggers by name, and a logger for trackio, which Lightning does not support.
 
 `tensorboard` and `csv` write to the run folder. The others write to their usual locations: `WANDB_DIR`,
 `MLFLOW_TRACKING_URI` (by default `mlflow.db` in the working directory) and `TRACKIO_DIR`. Their offline modes apply,
@@ -27,7 +27,7 @@ from m3g.training.settings.plain_yaml import Plain
 
 PROJECT = "m3g"
 PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "trackio": "trackio"}  # package that a logger requires
-IDENTIFIERS = "loggers.json"  # in the run folder, so that resumed runs continue their records
+IDENTIFIERS = "loggers.json"  # identifiers of the tracked runs, in the run folder, so that a resumed run continues them
 
 
 class Loggers:
@@ -126,7 +126,7 @@ class Loggers:
 
 @contextlib.contextmanager
 def _writable(name: str) -> Iterator[None]:
-    """Convert errors of a tracker to a ValueError that names it."""
+    """Convert errors of a tracker to a ValueError that names the tracker."""
     try:
         yield
     except Exception as error:  # trackers raise various errors: no account, no connection, no disk

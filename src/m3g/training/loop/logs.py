@@ -1,4 +1,4 @@
-"""Output during a run: a progress bar or one line per epoch, and tables of numbers."""
+"""Output during a run: a progress bar or one line per epoch, and CSV files of numbers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from m3g.training.runs.files import append_text, write_text
 
-MIN_EPOCH_LINES = 50  # a run with more epochs prints between this many and twice as many lines
-SHOWN = ("loss", "gap", "solver_steps", "epsilon")
+MIN_EPOCH_LINES = 50  # a run with more epochs prints at least this many lines, and fewer than twice as many
+SHOWN = ("loss", "gap", "solver_steps", "epsilon")  # metrics in a line
 
 
 class Table:
-    """CSV file that grows by one row at a time; its columns are those of the first row.
+    """CSV file to which rows are appended; its columns are those of the first row.
 
-    It can be read during a run: a partially written line is ignored.
+    It can be read while it is written, because a partially written last line is ignored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,8 +61,8 @@ class Table:
             return [float(cell) if cell else None for cell in row]
         except ValueError as error:
             raise ValueError(
-                f"{self.path} must have at most {len(header)} numbers in each row, as m3g train wrote it, got "
-                f"{','.join(row)[:80]!r} in line {line}: remove the line."
+                f"{self.path} must have at most {len(header)} numbers in each row, got {','.join(row)[:80]!r} in line "
+                f"{line}: remove the line."
             ) from error
 
     def drop_after(self, step: int) -> None:
@@ -105,8 +105,8 @@ class MetricsFile(Callback):
 class EpochLines(Callback):
     """Callback that prints a line per epoch, for log files and terminals that cannot redraw a progress bar.
 
-    A long run prints lines for some epochs only, `MIN_EPOCH_LINES` to twice as many. If `loop.max_steps` limits the
-    run, it prints 20 to 40 lines with the step instead.
+    A long run skips epochs: see `MIN_EPOCH_LINES`. A run that is limited by `loop.max_steps` prints 20 to 40 lines with
+    the step instead.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -173,7 +173,7 @@ class LiveBar(RichProgressBar):
 
 
 def progress() -> Callback:
-    """Return a live bar in a terminal, plain lines elsewhere."""
+    """Return the callback for a progress bar in a terminal, or for plain lines elsewhere."""
     return LiveBar(leave=False) if sys.stdout.isatty() else EpochLines()
 
 

@@ -154,7 +154,7 @@ class MultiViewModule(pl.LightningModule):
     def compare(
         self, embeddings: Tensor, teacher: Tensor | None, mask: Tensor | None, subsets: list[list[int]]
     ) -> Tensor:
-        """Return the mean of the loss over subsets of the views; usually there is one subset, with all views.
+        """Return the mean of the loss over subsets of the views, usually one subset with all views.
 
         Args:
             embeddings: (k, n, d).
@@ -192,7 +192,7 @@ class MultiViewModule(pl.LightningModule):
         return np.random.default_rng([self.seed, self.now.batch, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
-        """Log the numbers of the progress bar and the log files."""
+        """Log the loss and the learning rate of a step, for the progress bar, metrics.csv and the loggers."""
         log = partial(self.log, batch_size=len(batch["views"][0]), sync_dist=self.trainer.world_size > 1)
         log("loss", loss.detach(), prog_bar=True)
         for name, value in self.loss.report(loss).items():
@@ -206,7 +206,7 @@ class MultiViewModule(pl.LightningModule):
         optimizer: Optimizer | LightningOptimizer,
         optimizer_closure: Callable[[], object] | None = None,
     ) -> None:
-        """Set the learning rate and weight decay, take the optimiser step, and update the teacher."""
+        """Set the learning rates and weight decays, execute the optimiser step, and update the teacher."""
         step = self.now.step
         self.set_rates(optimizer, step)
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
@@ -270,7 +270,7 @@ class MultiViewModule(pl.LightningModule):
     # ---------------------------------------------------------------- Lightning's hooks
 
     def configure_model(self) -> None:
-        """With the strategy fsdp, which provides a mesh, shard the networks over the processes."""
+        """Shard the networks over the processes with the strategy fsdp, which provides a mesh."""
         if self.device_mesh is not None:
             nets = [self.net] if self.teacher is None else [self.net, self.teacher.net]
             heads = [net.predictor for net in nets if net.predictor is not None]

@@ -1,4 +1,4 @@
-"""AdamW: parameter groups, rules that rescale its settings to another batch size, and schedules.
+"""AdamW: parameter groups, scaling rules for other batch sizes, and schedules.
 
 Schedules are functions of the optimiser step, so that a resumed run requires no state. Steps count from 0; `total` is
 the number of optimiser steps of the whole run.
@@ -63,7 +63,13 @@ def scale_momentum(momentum: float, kappa: float) -> float:
 
 
 class ParameterGroup(TypedDict):
-    """Parameters with the same schedules: whether weight decay applies, and their peak learning rate if separate."""
+    """Parameters with the same schedules.
+
+    Attributes:
+        params: the parameters.
+        decays: whether weight decay applies.
+        own_rate: a peak learning rate instead of that of the run, or None.
+    """
 
     params: list[nn.Parameter]
     decays: bool
@@ -71,7 +77,7 @@ class ParameterGroup(TypedDict):
 
 
 def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
-    """Return two groups of parameters: with weight decay (two or more dimensions, no biases) and without (all others).
+    """Return the trainable parameters in two groups: with weight decay (two or more dimensions, no biases) and without.
 
     Each distinct learning rate that is set for an encoder adds up to two more groups.
     """

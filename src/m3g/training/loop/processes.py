@@ -1,4 +1,4 @@
-"""Rank of this process, from the environment set by torchrun, and the end of its process group."""
+"""Processes of a torchrun launch: rank of this process, and the end of its process group."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def is_first() -> bool:
 
 
 def prepare_group() -> None:
-    """Import modules that must be imported before there is a process group.
+    """Import `torch.distributed.nn.functional` before there is a process group.
 
-    The default arguments of `torch.distributed.nn.functional` are bound to the group that exists when it is imported.
-    `DistributedDataParallel` imports it, so the group and its threads would outlive `end_group`.
+    Its default arguments are bound to the group that exists when it is imported. `DistributedDataParallel` imports it,
+    so otherwise the group and its threads would outlive `end_group`.
     """
     import torch.distributed.nn.functional  # noqa: F401
 
@@ -34,7 +34,7 @@ def end_group() -> None:
     """Wait for all processes, then destroy the process group and join its threads.
 
     A thread of the group that is alive while Python shuts down may require the interpreter lock to release a tensor,
-    which aborts the process. Nothing may refer to the group any more: call this after the trainer is deleted.
+    which aborts the process. Call this after the trainer is deleted, because nothing may refer to the group any more.
     """
     # After `fully_shard` the threads stay until the process ends. DTensor caches the mesh, and with it the group, in
     # sharding propagation (Python and C++), redistribution plans and mesh topologies, and torch has no public call to

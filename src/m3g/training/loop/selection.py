@@ -1,4 +1,4 @@
-"""Choice of the network that is kept after training, for `m3g train` and the scikit-learn estimator."""
+"""Selection of the network that is kept after training, for `m3g train` and the scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def epochs_between(epochs: int) -> int:
 
 
 def retrieval_score(points: Embedded, readout: Cost | None = None) -> float:
-    """Return the mean reciprocal rank of the true partner, or with a readout the recall from all other views."""
+    """Return the mean reciprocal rank of the true partners; with a readout, R@1 from all other views instead."""
     assert points.embeddings is not None
     if readout is None:
         return mean_reciprocal_rank(points.embeddings, points.mask)
@@ -57,15 +57,15 @@ def not_worse(contributions: Tensor, best: Tensor) -> bool:
 class BestWeights:
     """The weights with the best validation score so far.
 
-    If training starts at linear CCA, the result is a weighted average of the best weights and the initial ones. The
-    weight of the best ones is the smallest for which the average is worse than the best network by at most one standard
-    error of their difference, paired by validation row. Among networks that do not differ significantly on the
-    validation rows, the one closest to linear CCA overfits the training rows least, and linear probes on it are more
-    accurate (docs/results/defaults.md).
+    If training starts at linear CCA, the result is an average, `share` times the best weights plus (1 - `share`) times
+    the initial ones. `share` is the smallest value for which the score of the average is at most one standard error
+    below the best score. The standard error is that of their difference, paired by validation row. Among networks that
+    do not differ significantly on the validation rows, the one closest to linear CCA overfits the training rows least,
+    and linear probes on it are more accurate (docs/results/defaults.md).
 
     Attributes:
         best, epoch, weights: the best score, its epoch and its weights.
-        since: evaluations since the best one.
+        since: number of evaluations since the best one.
         start: the weights of linear CCA; empty if training does not start there.
         share: fraction of the best weights in the average; 1 without averaging.
 
@@ -86,29 +86,32 @@ class BestWeights:
     share: float = 1.0
 
     def improved(self, score: float, *, epoch: int) -> bool:
-        """Record an evaluation; return whether it is the best so far, in which case the caller must set `weights`."""
+        """Record an evaluation and return whether it is the best so far; if so, the caller must set `weights`."""
         self.since += 1
         if score <= self.best + MIN_GAIN:
             return False
         self.best, self.epoch, self.since = score, epoch, 0
         return True
 
-    def chosen(
-        self, contributions: Callable[[Weights], Tensor], *, agreed: Callable[[bool], bool] = lambda decision: decision
+    def selected_weights(
+        self,
+        contributions: Callable[[Weights], Tensor],
+        *,
+        broadcast: Callable[[bool], bool] = lambda decision: decision,
     ) -> Weights:
         """Return the weights to keep after training, and set `share`.
 
         Args:
             contributions: returns the contribution of each validation row to the score of a network with these
                 weights, as `rank_contributions` does.
-            agreed: returns the decision of the first process in all processes.
+            broadcast: returns the decision of the first process in all processes.
         """
         if not (self.start and self.epoch):
             return self.weights
         best = contributions(self.weights)
         for share in SHARES:
             average = {name: torch.lerp(part, self.weights[name], share) for name, part in self.start.items()}
-            if agreed(not_worse(contributions(average), best)):
+            if broadcast(not_worse(contributions(average), best)):
                 self.share = share
                 return average
         return self.weights

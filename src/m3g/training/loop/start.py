@@ -38,8 +38,8 @@ def fitted_views(net: MultiViewNet) -> list[int]:
 def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
     """Return the number of training rows on which linear CCA of some views is fitted.
 
-    To bound the memory, there are at most 10 000 rows, or 2000 if other views are read with them. The rows have at most
-    12 million numbers, or 4 million if the training rows exceed 128 MiB and therefore stay in files.
+    The memory is bounded by two limits. There are at most 10 000 rows, or 2000 if other views are read with them. The
+    rows have at most 12 million numbers, or 4 million if the training rows exceed 128 MiB and therefore stay in files.
     """
     columns = sum(math.prod(data.view_shapes[l]) for l in views)
     in_files = 4 * columns * data.num_rows("train") > IN_MEMORY
@@ -48,7 +48,7 @@ def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
 
 
 def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> LinearCCA:
-    """Fit linear CCA of some views on `num_fitted_rows` training rows, evenly spaced."""
+    """Return linear CCA of some views, fitted on `num_fitted_rows` evenly spaced training rows."""
     n = min(num_fitted_rows(data, views), data.num_rows("train"))
     # Filled batch by batch, because joining the batches would require twice the memory.
     rows = [torch.empty(n, *data.view_shapes[l]) for l in views]
@@ -71,11 +71,11 @@ def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> Linea
 
 
 def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> Start:
-    """Set the linear maps of the network to linear CCA of the training rows.
+    """Set the linear maps of the network to linear CCA of the training rows (`fit_linear_cca`), if possible.
 
-    They are fitted on `num_fitted_rows` rows. The result is part of the weights, so a resumed run reads it from the
-    checkpoint. If other views have no linear map, linear CCA must have as many components as the embedding; otherwise,
-    the linear maps start from random weights.
+    A resumed run reads them from the checkpoint instead, because they are part of the weights. If other views have no
+    linear map, linear CCA must have as many components as the embedding; otherwise, the linear maps start from random
+    weights.
     """
     chosen = fitted_views(net)
     if not chosen:

@@ -1,4 +1,4 @@
-"""Number of views compared at a time, for the command line, the experiments and the scikit-learn estimator."""
+"""Number of views compared at a time, for the command line, the experiments and the scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from m3g.costs import CircularVariance
 from m3g.nets import MultiViewNet
 from m3g.solvers import Auto, Sampled
 
-# Largest number of tuples n ** k that the exact solver of M3G handles in tens of milliseconds, and largest total over
-# the subsets of a step.
-QUICK_TUPLES = 2e7
-QUICK_STEP = 6e7
-# Floating-point operations per second of one core in the training of an encoder.
-CORE_FLOPS = 5e10
+QUICK_TUPLES = 2e7  # number of tuples n ** k that the exact solver of M3G handles in tens of milliseconds
+QUICK_STEP = 6e7  # maximum total number of tuples over the subsets of a step
+CORE_FLOPS = 5e10  # floating-point operations per second of one core in the training of an encoder
 
 
 class Subsets(NamedTuple):
@@ -36,9 +33,9 @@ class Subsets(NamedTuple):
 
 
 def exact_seconds(k: int, n: int) -> float:
-    """Estimate the seconds for an exact gap with its gradient, on one core at a temperature of 0.1.
+    """Estimate the seconds for an exact gap with its gradient on one core.
 
-    The constant is fitted to measurements.
+    The constant is fitted to measurements at a temperature of 0.1.
     """
     return 6.5e-10 * float(n) ** k
 
@@ -66,10 +63,10 @@ def select_subsets(
     subsets_per_step: int | None = None,
     encoder_seconds: float = 0.0,
 ) -> Subsets:
-    """Return the requested size and number of subsets. By default, choose the largest values that are fast.
+    """Return the size and number of the subsets of views that a step compares: as requested, or the largest fast ones.
 
-    All views are compared at once if the exact solver is fast, or if it or the sampled solver takes no longer than the
-    encoders.
+    By default, all views are compared at once if the exact solver is fast, or if it or the sampled solver takes no
+    longer than the encoders.
     """
     size, number = views_per_step, subsets_per_step
     if size is not None and not 2 <= size <= k:
@@ -98,10 +95,9 @@ def sample_if_quicker(loss: losses.ViewLoss, *, k: int, n: int) -> None:
 
 
 def _can_be_sampled(loss: losses.ViewLoss) -> bool:
-    """Return whether "auto" may use the sampled solver for all views of the loss.
+    """Return whether the loss may use the sampled solver for all views: with solver "auto" and the circular variance.
 
-    Only for the circular variance: for other costs, the sampled solver uses lists of tuples and takes several times
-    as long.
+    For other costs, the sampled solver uses lists of tuples and takes several times as long.
     """
     if type(loss) is not losses.M3GLoss or loss.solver != Auto():
         return False

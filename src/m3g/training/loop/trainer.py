@@ -1,4 +1,4 @@
-"""Configuration of Lightning's trainer: files, output, and processes started by torchrun."""
+"""Construction of Lightning's trainer: callbacks, hardware, and processes started by torchrun."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from m3g.training.settings.config import Config
 def environment() -> ClusterEnvironment:
     """Return the environment of the processes: that of torchrun, or a single process.
 
-    In a Slurm job, Lightning would use the task number as the rank, and treat the signal before the time limit as a
-    request to requeue the job. The same command must behave the same on a login node, in a job and under `srun`.
+    Slurm is ignored, because the same command must behave the same on a login node, in a job and under `srun`. In a
+    job, Lightning would use the task number as the rank, and requeue the job at the signal before the time limit.
     """
     rank_zero_only.rank = 0 if is_first() else int(os.environ["RANK"])  # type: ignore[attr-defined]
     return TorchElasticEnvironment() if started() else LightningEnvironment()

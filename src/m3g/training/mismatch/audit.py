@@ -1,4 +1,4 @@
-"""List of mismatched entries, the least reliable first, with the rows to which they may belong."""
+"""`audit`: list the entries that probably do not match their row, with the rows that they resemble most."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from m3g.training.settings.config import Config
 
 
 class Partner(NamedTuple):
-    """Row that an entry resembles most, and the cosines of the entry with that row and with its own row."""
+    """The row that an entry resembles most, and the cosines of the entry with that row and with its own row."""
 
     row: int
     similarity: float
@@ -45,8 +45,8 @@ def find_partners(
 ) -> list[Partner | None]:
     """Return, for each entry, the row that it resembles most; None if that is its own row.
 
-    An entry is compared with the mean direction of each row's reliable entries in the other views, or with the query
-    that `cost` computes from them.
+    An entry is compared, for every row, with the mean direction of the row's reliable entries in the other views, or
+    with the query that `cost` computes from them.
 
     Args:
         entries: the entries to compare.
@@ -71,7 +71,7 @@ def find_partners(
 
 
 class Audit(NamedTuple):
-    """Unreliable entries with the rows that they resemble most, and a remark for the user, possibly empty."""
+    """Unreliable entries, each with the row that it resembles most, and a remark for the user, possibly empty."""
 
     entries: list[tuple[Entry, Partner | None]]
     remark: str = ""
@@ -104,9 +104,9 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
         if unlisted:
             views = ", ".join(dict.fromkeys(entry.view for entry in unlisted))
             remark = (
-                f"{len(unlisted)} unreliable entries of {views} are not listed. They are probably correct entries of a "
-                "view that does not identify its row, because entries of held-out rows look random as well. Use "
-                "--count to list the least reliable entries."
+                f"{len(unlisted)} unreliable entries of {views} are not listed, because most of them are probably "
+                "correct: in held-out rows, entries of the same views often resemble other rows as well. Use --count "
+                "to list the least reliable entries."
             )
     train = embed(net, data, "train")
     assert train.embeddings is not None
@@ -141,12 +141,12 @@ def _why_empty(entries: Sequence[Entry], config: Config, data: ViewsData) -> str
     num_unevaluated = data.k * data.num_rows("train") - len(entries)
     if not entries:
         return (
-            "no entry was evaluated, because the network never distinguished rows. Train longer (loop.epochs "
-            f"{config.loop.epochs}), with a larger batch (data_options.batch_size {data.batch_size}), or check "
-            "retrieval in results.json: detection requires it to be above chance."
+            "no entry was evaluated, because the network did not learn to distinguish rows. Train for more than "
+            f"{config.loop.epochs} epochs (loop.epochs) or with batches of more than {data.batch_size} rows "
+            "(data_options.batch_size), and check that recall_at_1 in results.json is above chance."
         )
     most = f"{entries[0].view} of row {entries[0].row} ({entries[0].reliability:.3f})"
     return (
         f"no entry is more likely wrong than correct; the least reliable of {len(entries)} is {most}. "
-        f"{num_unevaluated} entries were not evaluated. Use --count 20 to list the first ones."
+        f"{num_unevaluated} entries were not evaluated. Use --count 20 to list the least reliable ones."
     )

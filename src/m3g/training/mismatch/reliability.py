@@ -7,18 +7,19 @@ averages. The evidence that row i of views l and m is one object is the log-like
 
     e_lm[i] = (mu - nu) / var * (u_lm[i, i] - (mu + nu) / 2).
 
-A view belongs to an object if it agrees with the other views that belong to it, so the reliabilities r of the views of
-a row solve
+An entry is reliable if it agrees with the other reliable entries of its row, so the reliabilities r of the entries of a
+row solve
 
     r_l = sigmoid(log((1 - p_l) / p_l) + sum over m != l of r_m e_lm),
 
 where p_l is the estimated fraction of mismatches in view l.
 
 A network first learns what many rows have in common and later memorises single rows, including mismatched ones. Pairs
-that are part of the loss are therefore evaluated at their first visits only, counted from the step at which rows are
-distinguishable. Excluded pairs are evaluated at every visit and may be included again. A mismatch in the loss costs
-much more than the temporary exclusion of a correct entry, so an entry is excluded until its log(r / (1 - r)) reaches 5.
-If mismatches are frequent and the initial value is below 3, it is sufficient to exceed the initial value by 2.
+of entries that are part of the loss are therefore evaluated at their first visits only, counted from the step at which
+rows are distinguishable. Excluded pairs are evaluated at every visit and may be included again. A mismatch in the loss
+costs much more than the temporary exclusion of a correct entry, so an evaluated entry is excluded until its
+log(r / (1 - r)) reaches 5. If mismatches are frequent and the initial value is below 3, it is sufficient to exceed the
+initial value by 2.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ ROUNDS = 20  # iterations of the equations for r
 
 
 class Mismatch(nn.Module):
-    """Evidence, for each row and pair of views, that both views show one object.
+    """Running estimates of which entries match their row, from the embeddings of training batches.
 
     Args:
         k: number of views.
@@ -97,7 +98,7 @@ class Mismatch(nn.Module):
             embeddings: (k, n, d), the embeddings of k views.
             index: (n,), the row numbers.
             views: the indices of the k views; by default all.
-            mask: bool (k, n), true where an entry is present.
+            mask: bool (k, n), True where an entry is present.
         """
         rows, _, _ = gather_views(index.to(embeddings.device, torch.float64)[None, :, None])
         embeddings, mask, _ = gather_views(embeddings.float(), mask)

@@ -1,14 +1,14 @@
-"""Selection of the views whose unreliable entries are mismatches rather than correct entries of a weak view.
+"""Selection of the views whose unreliable entries are probably mismatches, for `m3g audit`.
 
-A view that identifies its row only partly (a category, a short text) has correct entries that resemble their own row no
-more than any other row, so that they look like mismatches. Held-out rows show how frequent such entries are. For an
-entry (l, i) of a held-out row,
+A weak view (a category, a short text) has correct entries that resemble their own row no more than other rows, so that
+they look like mismatches. Held-out rows show how frequent such entries are. For an entry (l, i) of a held-out row,
 
     pi = fraction of the other rows to which the entry is more similar than to its own row.
 
-pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct one. Let q = 2 P(pi > 1/2), the
-fraction of entries that look random, b = P(0.1 < pi <= 1/2) - 0.4 q, the fraction between the two groups, and v the
-fraction of the training entries of the view that are unreliable. The unreliable entries are reported if
+pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct entry of a strong view. Let
+q = 2 P(pi > 1/2), the fraction of entries that look random, b = P(0.1 < pi <= 1/2) - 0.4 q, the fraction between the
+two groups, and v the fraction of the training entries of the view that are unreliable. The unreliable entries of the
+view are reported if
 
 - b <= `MAX_BETWEEN`: correct entries are separated from random ones;
 - v >= `MIN_EXPLAINED` q: training fits most correct entries, including those that would look random in held-out rows,
@@ -17,7 +17,7 @@ fraction of the training entries of the view that are unreliable. The unreliable
 - v >= `MIN_UNRELIABLE` unless b <= `SEPARATED`: a smaller fraction may be false alarms of a view whose correct entries
   are not fully separated from random ones.
 
-All four hold for mismatches of a strong view, whether or not the held-out rows contain mismatches too.
+All four conditions hold for a strong view with mismatches, whether or not its held-out rows contain mismatches too.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ LISTS = ("split", "view_names", "class_names")
 def collection(run: Run, *, trust: bool = False) -> Embedded:
     """Return the embeddings of all rows, read from `embeddings.safetensors` in the run folder if it is up to date.
 
-    It is up to date if the network, the settings, and the sizes and times of all data files have not changed. A damaged
-    file is replaced. Nothing is stored if the run folder is not writable.
+    The file is up to date if the network, the settings, and the sizes and modification times of all data files have not
+    changed. Otherwise, or if it is damaged, it is replaced. Nothing is stored if the run folder is not writable.
     """
     state = fingerprint(run)
     path = run.path / FILE
@@ -67,7 +67,7 @@ def _read(path: Path, state: str) -> Embedded | None:
 
 
 def fingerprint(run: Run) -> str:
-    """Return a digest of the network, the settings, and the sizes and times of the data files."""
+    """Return a digest of the network, the settings, and the sizes and modification times of the data files."""
     config = run.open()
     parts: list[str | list[str | int]] = [run.model_text, config.to_yaml()]
     for path in _files(located(config, run), json.loads(run.model_text).get("inputs") or []):

@@ -1,4 +1,4 @@
-"""Embeddings of the rows of a run."""
+"""Embeddings of the rows of a run's data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPLITS = ("train", "val", "test", "all")
 def embed_run(
     run: str | os.PathLike[str], split: str = "all", *, net: MultiViewNet | None = None, trust: bool = False
 ) -> Embedded:
-    """Embed one split or all splits of a finished run with its network, or with `net`, which expects scaled inputs."""
+    """Embed one split or all splits of a run with its network, or with `net`, whose inputs are scaled."""
     _checks.one_of("split", split, SPLITS)
     run = Run.of(run)
     config = run.open()
@@ -41,7 +41,7 @@ def embed_run(
 
 
 def embed(net: MultiViewNet, data: ViewsData, split: Split, *, most: int | None = None) -> Embedded:
-    """Embed a split batch by batch, without dropout or augmentation; at most `most` rows, evenly spaced."""
+    """Embed at most `most` evenly spaced rows of a split, batch by batch, without dropout."""
     points = embed_batches(net, data.loader(split, most=most))
     names = [split] * len(points.views[0])
     return replace(points, split=names, view_names=data.view_names, class_names=data.class_names)

@@ -1,4 +1,4 @@
-"""Evaluation during and after a run: scores, plots and a table."""
+"""Evaluation during and after training: scores, plots and a table."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from m3g.training.settings.views import kinds
 MAX_RAW_VALUES = 1e7  # numbers in the raw features; a probe on more would be slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, which bounds the memory of the embeddings.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
-WIDE = 96  # width of a terminal in which the table of results has room for the meaning of each measure
-QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")
+WIDE = 96  # minimum width of a terminal in columns for the table of results to include the meanings of the measures
+QUICK = ("linear_mean", "knn_mean", "recall_at_1", "effective_rank")  # scores of evaluations during training
 
 
 class Probe(Callback):
@@ -80,7 +80,7 @@ def evaluate_run(
 
     Args:
         run: the folder.
-        data: the data of the run if already read; None reads it.
+        data: the data module of the run; None builds it.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         paper_probe: also train the paper's linear probe.
         few_shot: also train probes with a few labels per class; None does so if the data module requests it (signals).
@@ -133,7 +133,7 @@ def evaluate_run(
 
 
 def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor]) -> None:
-    """Write the contribution of each test row to the scores, one line per row; write nothing if row numbers repeat."""
+    """Write the contributions of each test row to the scores, one line per row; write nothing if row numbers repeat."""
     path.unlink(missing_ok=True)
     if index is not None and len(index.unique()) == len(index):
         columns = ([f"{value:.6g}" for value in part.tolist()] for part in contributions.values())
@@ -141,7 +141,7 @@ def write_rows(path: Path, index: Tensor | None, contributions: dict[str, Tensor
 
 
 def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
-    """Return training and test rows with their inputs as features; None if they are not numeric or are too large."""
+    """Return training and test rows with the inputs as features; None if these are not numeric or too large."""
     rows = sum(min(data.num_rows(split), most) for split, most in MEASURED.items())
     if rows * sum(map(math.prod, data.view_shapes)) > MAX_RAW_VALUES:
         return None
@@ -167,7 +167,7 @@ def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | Non
 
 
 def _mapped(cca: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedded:
-    """Map rows batch by batch, so that the inputs are never in memory all at once.
+    """Return the rows of a split mapped by linear CCA, computed batch by batch to bound the memory.
 
     The points are written to one tensor, because small tensors allocated between the batches would fragment the memory.
     """
@@ -187,7 +187,7 @@ def _mapped(cca: LinearCCA, data: ViewsData, split: Split, most: int) -> Embedde
 
 
 def held_out_accuracy(net: MultiViewNet, train: Iterable[Batch], test: Iterable[Batch]) -> tuple[float, float]:
-    """Return the accuracy of a linear probe trained on seen views and tested on held-out views, and that of guessing.
+    """Return the accuracy of a linear probe trained on seen views and tested on held-out views, and that of a guess.
 
     Batches have one view each; all views share one encoder.
     """
@@ -201,7 +201,7 @@ def held_out_accuracy(net: MultiViewNet, train: Iterable[Batch], test: Iterable[
 
 
 def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
-    """Evaluate a newly trained run and print the locations of its files; only in the first process."""
+    """Evaluate a newly trained run in the first process, and print the scores and the locations of the files."""
     if not is_first():
         return
     if data.num_rows("test") < 2:
@@ -213,7 +213,7 @@ def finish(run: Run, data: ViewsData, *, trust: bool = False) -> None:
 
 
 def show(report: Report, pictures: Iterable[Path]) -> None:
-    """Print a report as a table, and the names of its plots."""
+    """Print a report as a table, and the paths of its plots."""
     from rich.console import Console
     from rich.table import Table as Grid
 
@@ -232,9 +232,9 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
         grid.add_row(name, *cells, *([METRICS[name]] if wide else []))
     console.print(grid)
     meanings = {
-        "linear CCA": "of the training rows, without a network",
-        "raw": "the concatenated inputs without a network (linear_views: each view)",
-        "chance": "random guesses, or a random order in retrieval",
+        "linear CCA": "fitted on the training rows, no network",
+        "raw": "the inputs of all views, concatenated (linear_views: of each view), no network",
+        "chance": "a random guess or, in retrieval, a random order",
     }
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))

@@ -1,4 +1,4 @@
-"""Trained network as two files that are safe to read: its weights, and its description."""
+"""Storage of a trained network as two files that are safe to read: `model.safetensors` and `model.json`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCALING, INPUTS = "scaling.", "inputs."  # prefixes of tensors that are not weig
 
 
 def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiViewNet:
-    """Return the untrained network of a configuration, for the views of a data set."""
+    """Return the untrained network of a configuration for the views of a data module."""
     return build_net(**_recipe(config, data), trust=trust)
 
 
@@ -83,14 +83,14 @@ def save_network(
 
 
 def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
-    """Write a loaded network with its current weights: the two files that `load` reads."""
+    """Write a loaded network with its current weights to a folder that `load` reads."""
     encoders = 1 if net.description["shared"] else len(net.view_names)
     tensors = dict(net.scaling)
     for name, tensor in net.state_dict().items():
         part, _, rest = name.partition(".")
         number, _, inner = rest.partition(".")
         if part == "encoders" and isinstance(net.encoders[int(number)], _Scaled):
-            if inner.startswith("0."):  # the scaling has separate names
+            if inner.startswith("0."):  # the scaling, which is in `net.scaling`
                 continue
             inner = inner.removeprefix("1.")
         if part in ("encoders", "projectors"):
@@ -150,8 +150,8 @@ def load(
     content = run.weights.read_bytes()
     if digest(content) != expected:
         raise ValueError(
-            f"{run.weights} must contain the weights that {run.model.name} was written with, but its SHA-256 differs: "
-            "the file is damaged or belongs to another network; restore it from a copy."
+            f"{run.weights} must have the SHA-256 stored in {run.model.name}, but it differs: the file is damaged or "
+            "belongs to another network; restore it from a copy."
         )
     try:
         net = build_net(**recipe, trust=trust, kind=TrainedNet)
@@ -201,7 +201,7 @@ def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _describe(net: TrainedNet, run: Run) -> None:
-    """Set the names of the views of a network, their shapes, and the preprocessing of new data."""
+    """Set the attributes of a loaded network from `model.json`: names and shapes of views, and their preprocessing."""
     content = json.loads(run.model_text)
     net.description = content
     net.view_shapes = [tuple(shape) for shape in content["view_shapes"]]
@@ -239,12 +239,12 @@ def digest(content: bytes) -> str:
 
 
 def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the description of the network of a finished run: the arguments of `build_net`."""
+    """Return the arguments of `build_net` for the network of a finished run."""
     return _read_model(Run.of(folder))[0]
 
 
 def _read_model(run: Run) -> tuple[dict[str, Any], str]:
-    """Read `model.json`: the description, and the digest of the weights."""
+    """Return the content of `model.json`: the arguments of `build_net`, and the digest of the weights."""
     if not run.path.is_dir():
         raise ValueError(f"run must be the folder of a run, but there is none at {run.path}.")
     for path in (run.model, run.weights):

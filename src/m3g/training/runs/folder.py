@@ -58,7 +58,7 @@ def is_repository(name: str | os.PathLike[str]) -> bool:
 
 
 class Run:
-    """Run folder: the paths of its files, its settings and its lock.
+    """A run folder: the paths of its files, its settings and its lock.
 
     >>> Run("runs/first").checkpoint.as_posix()
     'runs/first/checkpoints/last.ckpt'
@@ -84,7 +84,7 @@ class Run:
 
     @classmethod
     def of(cls, run: str | os.PathLike[str]) -> Run:
-        """Return the run in this folder; a `Run` is returned unchanged, and its files are not read again."""
+        """Return the run in this folder; a `Run` is returned unchanged, so that its files are not read again."""
         return run if isinstance(run, Run) else cls(run)
 
     @classmethod
@@ -123,9 +123,9 @@ class Run:
             )
 
     def create(self, config: Config) -> None:
-        """Create the folder with its configuration; an existing one is never changed."""
+        """Create the folder with its configuration; raise if it exists."""
         self.check_new()
-        facts = environment()  # may take seconds (git); nothing has been written yet if the process is killed
+        facts = environment()  # first, because it may take seconds (git) and a killed process must leave no files
         facts |= {"directory": os.getcwd(), "directory_from_run": os.path.relpath(os.getcwd(), self.path)}
         # Built under another name and renamed, so that a folder of this name is always complete.
         building = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
@@ -172,7 +172,7 @@ class Run:
             self._lock = None
 
     def open(self) -> Config:
-        """Return the validated configuration of an existing run, which is read once; reject symbolic links."""
+        """Return the validated configuration of an existing run, read at the first call; reject symbolic links."""
         if self._settings is not None:
             return self._settings
         if not self.path.is_dir():
@@ -186,7 +186,7 @@ class Run:
         return self._settings
 
     def extend(self, epochs: int) -> Config:
-        """Return the configuration of an existing run with more epochs; `fit` writes it when it resumes the run."""
+        """Return the configuration of an existing run with more epochs, which `fit` writes when it resumes the run."""
         config = self.open()
         before, limit = config.loop.epochs, config.loop.max_steps
         if limit is not None:
@@ -207,7 +207,7 @@ class Run:
 
 
 def environment() -> dict[str, Plain]:
-    """Return the environment on which a result may depend."""
+    """Return the properties of the environment on which a result may depend: versions, machine, git commit."""
     import torch
 
     return {

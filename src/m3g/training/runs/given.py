@@ -1,4 +1,4 @@
-"""Conversion of user input (one value, a list, images, a data frame) to the form that a network reads."""
+"""Conversion of the views that a user passes to a trained network: a value, a list, images, or a data frame."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_series(value: object) -> TypeGuard[_Series]:
 
 
 def by_view(given: Mapping[str, object], names: Sequence[str], recipes: Sequence[Recipe]) -> dict[str, object]:
-    """Return values by view; those that are named after columns of numbers and categories are grouped.
+    """Return the input of each view; single columns of a view of numbers and categories are grouped by view.
 
     Example:
         >>> recipes = [{"kind": "text", "columns": ["name"]}, {"kind": "table", "columns": ["size", "price"]}]
@@ -79,7 +79,7 @@ def by_view(given: Mapping[str, object], names: Sequence[str], recipes: Sequence
 
 
 def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -> dict[str, Columns]:
-    """Return, by name, the views whose columns are in a data frame."""
+    """Return, by view name, the columns of a data frame that belong to the view."""
     columns = _columns(frame)
     if not recipes:
         raise ValueError("views must be arrays for a run that was trained on arrays, got a data frame: pass a dict.")
@@ -94,7 +94,9 @@ def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -
     return views
 
 
-def as_given(view: object, name: str, shape: tuple[int, ...], recipe: Recipe) -> Tensor | Sequence[object] | Columns:
+def convert_view(
+    view: object, name: str, shape: tuple[int, ...], recipe: Recipe
+) -> Tensor | Sequence[object] | Columns:
     """Convert one view of n rows to a list of cells, a mapping from columns to lists, or a tensor (n, ...).
 
     A single value is one row. `shape` is the shape of a row in the network.

@@ -1,4 +1,4 @@
-"""Runs on the Hugging Face hub: upload with a model card, download, and the usual `*_pretrained` calls.
+"""Runs on the Hugging Face hub: upload with a model card, and download.
 
 A run on the hub is read like a local one: safetensors and JSON only, nothing is executed, and weights that do not match
 the SHA-256 in `model.json` are rejected. Files are copied out of the hub's cache, which consists of symbolic links.
@@ -59,7 +59,7 @@ def fetch(
         )
     missing = [file for file in NEEDED if not (snapshot / file).is_file()]
     if missing:
-        raise ValueError(f"run must be a repository with a run, but {repository} has no {missing[0]}: check the name.")
+        raise ValueError(f"run must be a repository of a run, but {repository} has no {missing[0]}: check the name.")
     home = Path(client.constants.HF_HOME) / "m3g" / name.replace("/", "--") / snapshot.name
     if not home.is_dir():
         home.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Location of the data files of a run: paths are stored as given, and files may have been moved since."""
+"""Location of the data files of a run, whose paths are stored as the user gave them and may have changed since."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from m3g.training.settings.plain_yaml import Plain
 def located(config: Config, run: Run) -> Config:
     """Return the settings of a run with the paths at which its data files exist.
 
-    Candidates, in this order: below `run.data_root`, if given; in the directory in which the run was trained; at the
-    same location relative to the run folder, for a run that was moved with its data; in the current directory.
+    A file is searched in this order: below `run.data_root`, if set; in the directory in which the run was trained; at
+    the same location relative to the run folder, for a run that was moved with its data; in the current directory.
     """
     options = dict(config.data_options)
     for name, paths in path_options(config).items():
@@ -87,7 +87,7 @@ def _environment(run: Run) -> Mapping[str, Plain]:
 
 
 def _with_model(options: Mapping[str, object], run: Run) -> dict[str, object]:
-    """Return the options of an encoder with the existing path of its pretrained model, if that is a local folder."""
+    """Return the options of an encoder; a pretrained model in a local folder has the path at which it exists."""
     model = options.get("model")
     if not isinstance(model, str) or "/" not in model:
         return dict(options)

@@ -29,7 +29,7 @@ def embed_new(
     Args:
         run: the folder of a finished run.
         table: a table with some of the columns of the training table.
-        views: array files: passed as `NAME=FILE`, named after the views, or one per view in the order of the views.
+        views: array files, given as `NAME=FILE`, or named after the views, or one per view in the order of the views.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
     """
     net = load(run, trust=trust)
@@ -47,7 +47,7 @@ def embed_new(
 
 
 def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust: bool = False) -> Embedded:
-    """Embed the objects that the arguments `NAME=VALUE` describe in one or several views.
+    """Embed the objects described by the arguments `NAME=VALUE`, in one or several views.
 
     NAME is a view, or a column of the view of numbers and categories. VALUE is a text, the path of an image or of a
     sound, a list of numbers, a number or a category, as in a cell of the table. For a view of vectors, it may also be

@@ -38,7 +38,7 @@ def make_numbered(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def reserved(parent: Path, name: str) -> Iterator[Path]:
-    """Yield a new folder of `make_numbered`; remove it at the end, also after SIGTERM, if it is still empty.
+    """Yield a new folder of `make_numbered`, and remove it at the end or at SIGTERM if it is still empty.
 
     torchrun sends SIGTERM as soon as one process has failed, which may be before this one reports the same error.
     """

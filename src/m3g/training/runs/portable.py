@@ -1,7 +1,7 @@
-"""Export of a trained network to one file per view, which does not require m3g or, in the ONNX format, PyTorch.
+"""Export of a trained network to one file per view, for use without m3g and, in the ONNX format, without PyTorch.
 
-Every file maps the unscaled inputs of one view to embeddings: the scaling of the training data, the encoder and the
-heads in one graph with a dynamic number of rows. A file in fp32 is written only if it agrees with PyTorch.
+Every file maps the unscaled inputs of one view to embeddings: it contains the scaling of the training data, the encoder
+and the heads in one graph with a dynamic number of rows. Files in fp32 are written only if they agree with PyTorch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 class Rows(NamedTuple):
-    """Inputs of every view (n, ...) for the comparison, the mask (k, n), and whether they are rows of the data."""
+    """Inputs for the comparison with PyTorch: every view (n, ...), the mask (k, n), and whether they are real data."""
 
     views: list[Tensor]
     mask: Tensor | None
@@ -102,8 +102,8 @@ def export(
         run: the folder of a finished run.
         out: a folder that does not exist yet.
         format: `onnx`, read by onnxruntime, or `torch`, read by `torch.export.load`.
-        precision: `fp32`; for ONNX also `fp16` or `int8` weights. These two require the run's data, because the
-            recall at 1 on its test split is measured before and after the conversion.
+        precision: `fp32`; for ONNX also `fp16` or `int8` weights. These two require the run's data, because R@1 on its
+            test split is measured before and after the conversion.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
 
     Raises:
@@ -147,8 +147,8 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
         error = _difference(output, reference)
         if precision == "fp32" and not error <= TOLERANCE:
             raise ValueError(
-                f"view {net.view_names[l]!r} must have the embeddings of PyTorch when exported, but they differ by "
-                f"{error:.1e} of the largest entry (at most {TOLERANCE:g}): nothing was written."
+                f"view {net.view_names[l]!r} must have the same embeddings as in PyTorch when exported, but they "
+                f"differ by {error:.1e} of the largest entry (at most {TOLERANCE:g}): nothing was written."
             )
         outputs.append(torch.from_numpy(np.array(output)))
         expected.append(torch.from_numpy(reference))
@@ -249,7 +249,7 @@ def _write_torch(module: nn.Module, view: Tensor, file: Path) -> Function:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress messages of the exporters about torchvision and a deprecation within torch."""
+    """Suppress messages of the exporters about torchvision, and a deprecation warning within torch."""
     names = ("torch.onnx._internal.exporter._registration", "root")
     before: Mapping[str, int] = {name: logging.getLogger(name).level for name in names}
     for name in names:

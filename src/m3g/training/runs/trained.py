@@ -1,4 +1,4 @@
-"""Trained network that accepts user data: any of the views, as arrays, texts, paths or a whole table."""
+"""Trained network whose inputs are the user's data: some or all views, as arrays, texts, paths or a whole table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from m3g.data.tables.new_objects import Recipe, from_cells, from_pixels, open_new
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
-from m3g.training.runs.given import Frame, as_given, by_view, is_frame, is_series, split_frame
+from m3g.training.runs.given import Frame, by_view, convert_view, is_frame, is_series, split_frame
 from m3g.training.settings.plain_yaml import Plain
 
 # Views in any of the forms that `TrainedNet` describes.
-Given: TypeAlias = Tensor | np.ndarray | Sequence[object] | Mapping[str, object] | Frame | str | Path
+ViewInput: TypeAlias = Tensor | np.ndarray | Sequence[object] | Mapping[str, object] | Frame | str | Path
 ROWS = 256  # number of rows embedded at a time
 
 
@@ -29,8 +29,9 @@ class TrainedNet(MultiViewNet):
     entry. Each view is a tensor or an array of any type with unscaled samples. For a run trained on a table, a view may
     also be the content of its cells: texts, paths, or a mapping of columns; images may have integer values from 0 to
     255 or be PIL images.
+
     A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
-    table, or a data frame with its columns (or one of its rows), provides all of its views. A dictionary may also name
+    table, a data frame, or a row of a data frame provides all views whose columns it has. A dictionary may also name
     single columns of a view of numbers and categories.
     """
 
@@ -50,7 +51,7 @@ class TrainedNet(MultiViewNet):
         local_files_only: bool = False,
         trust: bool = False,
     ) -> TrainedNet:
-        """Load a network; the same as `m3g.load`, with the method name of transformers."""
+        """Load a network like `m3g.load`, under the method name that transformers uses."""
         from m3g.training.runs.export import load
 
         return load(
@@ -84,30 +85,31 @@ class TrainedNet(MultiViewNet):
             self.save_pretrained(folder)
             return upload(folder, repo_id, private=private, token=token, revision=revision, message=message)
 
-    def forward(self, views: Given) -> Tensor:
+    def forward(self, views: ViewInput) -> Tensor:
         """Return embeddings (k, n, d); those of missing views are zero."""
         if isinstance(views, (Tensor, list, tuple)):
             tensors = [view for view in views if isinstance(view, Tensor)]
             complete = len(tensors) == len(views) and (len(views) == len(self.view_names) or len(self.encoders) == 1)
             if complete and not any(view.is_floating_point() and bool(view.isnan().any()) for view in tensors):
-                return super().forward([self._typed(view, l) for l, view in enumerate(tensors)])
+                return super().forward([self._cast(view, l) for l, view in enumerate(tensors)])
         return self._embed(views)[0]
 
     @torch.no_grad()
-    def embed(self, views: Given) -> Embedded:
+    def embed(self, views: ViewInput) -> Embedded:
         """Return the embeddings of every view, zero if missing, and the mask; `.mean` is one vector per object."""
         embeddings, mask = self._embed(views)
         return Embedded(embeddings, mask=mask, view_names=self.view_names)
 
-    def _embed(self, views: Given) -> tuple[Tensor, Tensor]:
+    def _embed(self, views: ViewInput) -> tuple[Tensor, Tensor]:
         if isinstance(views, (str, Path)):
-            parts = [self._present(*part) for part in self._table_rows(views)]
+            parts = [self._embed_present(*part) for part in self._table_rows(views)]
         else:
-            parts = [self._present(*self._given(views))]
+            parts = [self._embed_present(*self._convert(views))]
         embeddings, masks = zip(*parts)
         return torch.cat(embeddings, dim=1), torch.cat(masks, dim=1)
 
     def _table_rows(self, path: str | Path) -> Iterator[tuple[list[Tensor | None], Tensor]]:
+        """Yield the tensors of the views (None if missing) and the mask of a table, `ROWS` rows at a time."""
         if not self.inputs:
             raise ValueError("views must be arrays for a run that was trained on arrays, got the path of a table.")
         if not Path(path).exists():
@@ -120,10 +122,10 @@ class TrainedNet(MultiViewNet):
             mask = np.stack([np.zeros(len(index), bool) if c is None else c.present[index] for c in columns])
             yield [None if c is None else c.take(index) for c in columns], torch.from_numpy(mask)
 
-    def _given(self, views: Given) -> tuple[list[Tensor | None], Tensor]:
-        """Return k tensors or None, and the mask, from user input."""
+    def _convert(self, views: ViewInput) -> tuple[list[Tensor | None], Tensor]:
+        """Return the tensor of each view (None if it is missing) and the mask, from user input."""
         if is_series(views) and hasattr(views, "to_frame") and hasattr(views, "T"):
-            views = views.to_frame().T  # one row of a data frame of pandas
+            views = views.to_frame().T  # a row of a pandas data frame
         if is_frame(views):
             views = split_frame(views, self.view_names, self.inputs)
         if isinstance(views, Mapping):
@@ -135,7 +137,7 @@ class TrainedNet(MultiViewNet):
                 f"views must have {len(self.view_names)} entries, None for a missing one, got {got}: or pass a dict, "
                 f"such as {{{self.view_names[0]!r}: ...}}."
             )
-        read = [None if view is None else self._read(view, l) for l, view in enumerate(views)]
+        read = [None if view is None else self._convert_view(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
         if len(set(sizes.values())) != 1:
             raise ValueError(f"views must have the same length and not all be missing, got {sizes or 'none'}.")
@@ -144,12 +146,12 @@ class TrainedNet(MultiViewNet):
         mask = torch.stack([none_present if part is None else part[1] for part in read])
         return [None if part is None else part[0] for part in read], mask
 
-    def _read(self, view: object, l: int) -> tuple[Tensor, Tensor]:
+    def _convert_view(self, view: object, l: int) -> tuple[Tensor, Tensor]:
         name, shape = self.view_names[l], self.view_shapes[l]
         recipe = self.inputs[l] if self.inputs else {}
         if isinstance(view, (list, tuple)) and len(view) == 0:
             raise ValueError(f"view {name!r} must have at least one row, got none.")
-        tensor = as_given(view, name, shape, recipe)
+        tensor = convert_view(view, name, shape, recipe)
         if not isinstance(tensor, Tensor):
             return from_cells(name, recipe, tensor)
         if recipe.get("kind") == "image" and tensor.dtype == torch.uint8:
@@ -157,7 +159,7 @@ class TrainedNet(MultiViewNet):
         tensor = tensor.unsqueeze(1) if tensor.ndim == 1 and shape == (1,) else tensor
         if tensor.ndim < 1 or tuple(tensor.shape[1:]) != shape:
             raise ValueError(f"view {name!r} must have rows of shape {shape}, got {tuple(tensor.shape[1:])}.")
-        tensor = self._typed(tensor, l)
+        tensor = self._cast(tensor, l)
         if not tensor.is_floating_point():
             return tensor, torch.ones(len(tensor), dtype=torch.bool)
         flat = tensor.flatten(1)
@@ -166,19 +168,21 @@ class TrainedNet(MultiViewNet):
             raise ValueError(f"view {name!r} must be finite numbers, or NaN in a whole row, got others.")
         return torch.where(present.reshape(-1, *[1] * len(shape)), tensor, 0.0), present.cpu()
 
-    def _typed(self, view: Tensor, l: int) -> Tensor:
+    def _cast(self, view: Tensor, l: int) -> Tensor:
+        """Move a view to the device and, unless it is text, to the precision of the network."""
         weight = next(self.parameters())
         text = bool(self.inputs) and self.inputs[l].get("kind") == "text"
         return view.to(weight.device) if text else view.to(weight.device, weight.dtype)
 
-    def _present(self, views: Sequence[Tensor | None], mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed_present(self, views: Sequence[Tensor | None], mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the embeddings (k, n, d) of the present entries, zero for the others, and the mask."""
         empty = (~mask.any(0)).nonzero().flatten().tolist()
         if empty:
             raise ValueError(f"every row must have at least one view, got none in row {empty[0]}.")
         points: dict[int, Tensor] = {}
         for l, view in enumerate(views):
             if view is not None and bool(mask[l].any()):
-                present = self._typed(view, l)[mask[l].to(view.device)].split(ROWS)
+                present = self._cast(view, l)[mask[l].to(view.device)].split(ROWS)
                 points[l] = torch.cat([self.embed_view(part, l) for part in present]).float().cpu()
         out = torch.zeros(*mask.shape, next(iter(points.values())).shape[1])
         for l, rows in points.items():

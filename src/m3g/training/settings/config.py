@@ -48,14 +48,14 @@ class Heads:
 
 @dataclass
 class TeacherSettings:
-    """Teacher: a moving average of the network that embeds some of the views.
+    """The teacher, a moving average of the network (the student), which embeds some of the views.
 
     Args:
         enabled: train with a teacher
         momentum: momentum of the moving average at the start of the run; it increases to 1 at the end
-        student_views: with None, each view in turn is embedded by the teacher and all others by the student (leave one
-            out); with a number s, the student embeds s views, redrawn in each step, and the teacher embeds the others
-            without storing activations
+        student_views: number of views that the student embeds, drawn at random in each step; the teacher embeds the
+            others without storing activations. None means the leave-one-out form: each view in turn is embedded by the
+            teacher and all others by the student
     """
 
     enabled: bool = False
@@ -70,13 +70,14 @@ class OptimSettings:
     Args:
         learning_rate: peak learning rate, after the warm-up
         min_learning_rate: final learning rate of the cosine decay
-        warmup_epochs: epochs of linear warm-up from 0; if loop.max_steps limits the run, the same fraction of its steps
+        warmup_epochs: epochs of linear warm-up from 0; a run limited by loop.max_steps has the same fraction of warm-up
+            steps
         weight_decay: weight decay at the first step
         end_weight_decay: weight decay at the last step (cosine schedule); None keeps it constant
         betas: betas of Adam
         eps: epsilon of Adam
-        reference_batch: the batch size for which these values were tuned; scaling rules for Adam and for the momentum
-            of the teacher convert them to the batch of this run (all processes and accumulated batches together); None
+        reference_batch: batch size for which these values were tuned; scaling rules for Adam and for the momentum of
+            the teacher convert them to the batch of this run (all processes and accumulated batches together); None
             uses them unchanged
     """
 
@@ -103,8 +104,8 @@ class LoopSettings:
         max_steps: stop after this number of optimiser steps; None means no limit
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
         accumulate: number of batches whose gradients are accumulated before each optimiser step
-        chunk_size: rows of a view embedded at a time, so that only their activations are in memory; the loss is that of
-            the whole batch, and activations are computed twice; None embeds all rows at once
+        chunk_size: rows of a view embedded at a time, so that only their activations are in memory; the loss is still
+            that of the whole batch, but activations are computed twice; None embeds all rows at once
         clip: maximum gradient norm; None does not clip
         accelerator: cpu, gpu, ...; auto selects the fastest available
         devices: number of processes on this machine (overridden by torchrun)
@@ -166,15 +167,15 @@ class Config:
         teacher: the teacher
         optim: the optimiser
         loop: the training loop
-        views_per_step: number of views compared at a time; None means all, or with the losses m3g and kl as many as are
-            fast with their exact solver, whose complexity is n ** k
-        subsets_per_step: number of random subsets of that size over which a step averages the loss; None means as many
-            as are fast
+        views_per_step: number of views that the loss compares at a time; None means all, or for the losses m3g and kl
+            as many as are fast, because the complexity of their exact solver is n ** k
+        subsets_per_step: number of random subsets of views_per_step views over which a step averages the loss; None
+            means as many as are fast
         view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
             learns to handle missing views; every row keeps two of its views
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
-        logger: experiment trackers: tensorboard, csv, wandb, mlflow, trackio, several of them (--logger csv wandb), or
-            none; metrics.csv and results.json are always written
+        logger: one or several of tensorboard, csv, wandb, mlflow and trackio (--logger csv wandb), or none; metrics.csv
+            and results.json are always written
         seed: determines all random choices; runs on a CPU are bitwise reproducible
     """
 

@@ -1,4 +1,4 @@
-"""Settings of single views: how a view is read, and its encoder."""
+"""Settings of single views: how a view is read, and which encoder it has."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Reading(TypedDict, total=False):
     processor: Mapping[str, object]
 
 
-def reading(config: Config) -> Reading:
-    """Return the options of a table that determine how its views are read."""
+def reading_settings(config: Config) -> Reading:
+    """Return the options of a table's data module that determine how its views are read."""
     view: dict[str, dict[str, object]] = {}
     for name, options in config.view.items():
         view[name] = {option: value for option, value in options.items() if option in reading_options()}
@@ -42,12 +42,12 @@ def reading(config: Config) -> Reading:
 
 
 def _default_encoder(config: Config) -> str | None:
-    """Return the encoder of views without settings; `text` if `shared` or `encoder_options` imply a trained encoder."""
+    """Return the encoder of views without settings, or None; `shared` and `encoder_options` imply `text`."""
     return config.encoder or ("text" if config.shared or config.encoder_options else None)
 
 
 def _named_encoder(config: Config, name: str) -> str | None:
-    """Return the encoder set for a view; `text` if the view shares its encoder or sets options of the text encoder."""
+    """Return the encoder of a view with settings, or None; sharing, or options of the encoder `text`, imply `text`."""
     options = config.view[name]
     if "encoder" in options:
         return str(options["encoder"])
@@ -57,7 +57,7 @@ def _named_encoder(config: Config, name: str) -> str | None:
 
 
 def _processor(config: Config, options: Mapping[str, object]) -> Reading:
-    """Return the preprocessing of a view's pretrained model; empty if its settings name none."""
+    """Return the preprocessing of a view's pretrained model; empty if it has none."""
     if "share" in options:
         options = config.view.get(str(options["share"]), {})
     separate = "encoder" in options
@@ -99,7 +99,7 @@ def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
 
 
 def with_data_defaults(config: Config, data: ViewsData) -> Config:
-    """Return the settings with defaults that depend on the data set."""
+    """Return the settings with the defaults that depend on the data."""
     for name in config.view:
         if name not in data.view_names:
             known = data.view_names
@@ -146,7 +146,7 @@ def _check_suits(name: str, kind: str, encoder: object) -> None:
     )
 
 
-def described(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
+def view_lines(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
     """Return one line per view: name, kind, shape, encoder and, with `columns`, its columns if there are several."""
     width = max(map(len, data.view_names))
     lines = []
