@@ -77,7 +77,7 @@ def test_a_matrix_has_no_trivial_diagonal_and_shows_chance():
     found, moved = re.findall(r"<table class=matrix>(.*?)</table>", text)
     assert re.findall(r"<td[^>]*>([^<]*)</td>", found) == ["", "50", "40", ""]
     assert re.findall(r"<td[^>]*>([^<]*)</td>", moved) == ["90", "80", "70", "90"]
-    assert "column: gallery view); chance is 2</figcaption>" in text
+    assert "column: searched view); chance is 2</figcaption>" in text
 
 
 def test_user_input_is_escaped():

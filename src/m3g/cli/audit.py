@@ -15,19 +15,22 @@ DESCRIPTION = {
     "audit": """List the training entries that do not seem to match their row, the least reliable first.
 
   m3g train --views a.npy b.npy c.npy --mismatch true     train and estimate the reliability of entries
-  m3g audit runs/m3g-1                                    entries that are more likely wrong than correct
-  m3g audit runs/m3g-1 --count 100 --out entries.csv      write the first hundred to a file
+  m3g audit runs/m3g-1                                    list the entries that are more likely wrong than correct
+  m3g audit runs/m3g-1 --count 100 --out entries.csv      write the 100 least reliable entries to a file
 
 Columns: row of the files, view, reliability from 0 to 1, the most similar row if it is not the entry's own, and the
-cosines of the entry with that row and with its own row. Entries of views that do not identify their row are listed only
-with --count. mismatch.csv in the run folder contains the reliability of all evaluated entries."""
+cosines of the entry with that row and with its own row. Without --count, views are omitted if even correct entries of
+these views often resemble other rows. mismatch.csv in the run folder contains the reliability of all evaluated
+entries."""
 }
 TITLES = ("row", "view", "reliability", "likely row", "cosine", "cosine to own row")
 
 
 def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("run", type=str, help="folder of a run trained with --mismatch true")
-    parser.add_argument("--count", type=int | None, default=None, help="number of entries; default: all unreliable")
+    parser.add_argument(
+        "--count", type=int | None, default=None, help="number of entries; by default all that are unreliable"
+    )
     parser.add_argument("--out", type=str, default=None, help=".csv file to write instead of printing a table")
     parser.add_run_options()
 

@@ -13,8 +13,8 @@ USAGE = {"bench": "overhead|memory [options]"}
 DESCRIPTION = {
     "bench": """Measure on this machine, with ViT-B/16 as the encoder:
 
-  m3g bench overhead   fraction of a training step spent in the M3G loss, against the number of views
-  m3g bench memory     memory of the backward pass if s of k views come from the student"""
+  m3g bench overhead   fraction of a training step spent in the M3G loss, by the number of views
+  m3g bench memory     memory stored for the backward pass, by the number of views that the student embeds"""
 }
 
 
@@ -89,7 +89,7 @@ def _memory(args: Namespace, out: Path) -> None:
     rows = memory(k=args.max_k, n=args.images)
     full = rows[-1]["bytes"]
     print_table(
-        ["student views", "teacher views", "stored for backward (MiB)", "relative to all-student"],
+        ["student views", "teacher views", "stored for the backward pass (MiB)", "relative to no teacher views"],
         [
             (
                 int(r["students"]),

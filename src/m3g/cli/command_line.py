@@ -15,12 +15,12 @@ from m3g.training.settings.config import Config, flat
 from m3g.training.settings.plain_yaml import plain_yaml, read_yaml
 
 
-class Given(NamedTuple):
-    """Settings of a command line.
+class ParsedArguments(NamedTuple):
+    """Arguments of a command line, split into settings and others.
 
     Attributes:
         settings: nested plain values, not validated.
-        origin: the file from which each setting was read, by dotted name; command-line options have no entry.
+        origin: the file from which each setting was read, by dotted name, except settings of the command line.
         others: the arguments that are not settings.
     """
 
@@ -29,19 +29,19 @@ class Given(NamedTuple):
     others: list[str]
 
 
-def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> Given:
+def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> ParsedArguments:
     """Split a command line into settings and other arguments.
 
     `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c; `--config FILE` sets the content of the file. Later settings replace
-    earlier ones. A setting that is a list of strings consumes all arguments up to the next option, and accumulates if
-    it is repeated. Names in `ignored` are skipped in files.
+    earlier ones. A setting that is a list of strings consumes all arguments up to the next option; if it is repeated,
+    its values are joined. Names in `ignored` are skipped in files.
 
     Example:
         >>> given = read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
         >>> given.settings, given.others
         ({'loss_options': {'solver': {'rank': 512}}, 'loop': {'epochs': 3}}, ['--out', 'run'])
     """
-    given = Given({}, {}, [])
+    given = ParsedArguments({}, {}, [])
     rest = list(arguments)
     lists: dict[str, list[str]] = {}
     known = {field.name for field in dataclasses.fields(Config)}
@@ -101,7 +101,8 @@ def _value(option: str, path: list[str], text: str) -> object:
         ) from error
 
 
-def _put(given: Given, path: list[str], value: object) -> None:
+def _put(given: ParsedArguments, path: list[str], value: object) -> None:
+    """Set the value of a nested setting."""
     *groups, name = path
     settings = given.settings
     for depth, group in enumerate(groups, start=1):

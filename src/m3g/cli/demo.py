@@ -1,4 +1,4 @@
-"""`m3g demo`: the main comparisons in two tables."""
+"""`m3g demo`: compare M3G, pairwise InfoNCE, linear CCA and raw features in two tables."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from m3g.evaluation.missing import Missing
 
 DESCRIPTION = {
-    "demo": """Train M3G and pairwise InfoNCE on the six-view digits, from random weights, and compare both with
-    linear CCA and the raw features. Then train on sums of two digits, whose three views depend on each other only
-    jointly. Takes a few minutes."""
+    "demo": """Train M3G and pairwise InfoNCE on the six-view digits from random weights, and compare both with linear
+CCA and the raw features. Then train several losses on sums of two digits, whose three views depend on each other only
+jointly. Takes a few minutes."""
 }
 
 
@@ -32,14 +32,14 @@ COLUMNS = {
 NOTES = (
     "linear: accuracy of a linear probe, trained and tested on the mean of the six views. one view, 70 % missing: the",
     "same probe, tested on a single view, and with 70 % of the entries missing. moved: a probe trained on one view and",
-    "tested on another. R@1: objects retrieved in another view, among 400. matched: objects whose six views are joined",
-    "correctly by the best polymatching of a batch of 16. Raw features are all views concatenated, with missing ones",
+    "tested on another. R@1: objects retrieved in another view, among 400. matched: objects that the best polymatching",
+    "of a batch of 16 matches correctly in all six views. Raw features are all views concatenated, with missing values",
     "replaced by their mean. They are best on complete rows; aligned views are better if few views are present.",
 )
 SUM_NOTES = (
-    "The query consists of the pixels of a digit a and the profiles of a digit b. A sum is retrieved if the nearest",
-    "point of the third view shows (a + b) mod 10. Chance is 10 %. Any two views are independent, so losses that",
-    "compare pairs of views learn nothing.",
+    "The first view shows a digit a, the second a digit b, and the third the digit (a + b) mod 10. The query consists",
+    "of the first two views. A sum is retrieved if the nearest point of the third view shows the correct digit; chance",
+    "is 10 %. Any two views are independent, so losses that compare pairs of views learn nothing.",
 )
 
 

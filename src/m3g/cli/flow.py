@@ -11,13 +11,13 @@ from m3g.cli.parser import Parser
 
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {
-    "flow": """Draw and animate the paper's Figure 1: n objects (colours) in k views (shapes) are free points, moved by
-    gradient descent on a loss. The true matching and the current best polymatching are also drawn.
+    "flow": """Draw and animate the paper's Figure 1: the points of n objects (colours) in k views (shapes) move by
+gradient descent on a loss, without a network. The true matching and the current best polymatching are also drawn.
 
   m3g flow                                            five objects in three views, in the plane
   m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same points
   m3g flow --space sphere --n 5 --k 4 --seed 3        on the sphere
-  m3g flow --epsilon 0.2 --steps 200 --out pictures   softer matching, more steps
+  m3g flow --epsilon 0.2 --steps 200 --out pictures   a larger epsilon, more steps
 
 Writes flow.png, flow.svg, flow.gif and, if ffmpeg is installed, flow.mp4."""
 }
@@ -28,7 +28,11 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--k", type=int, default=3, help="number of views")
     parser.add_argument("--space", type=str, default="plane", help="plane or sphere")
     parser.add_argument(
-        "--loss", type=str, nargs="+", default=["m3g"], help="one or two losses: m3g, infonce-pwe; any on the sphere"
+        "--loss",
+        type=str,
+        nargs="+",
+        default=["m3g"],
+        help="one or two losses: m3g and infonce-pwe in the plane; on the sphere, any that requires no teacher",
     )
     parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy in the gap, 0.05 by default")
     parser.add_argument(

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from torch.distributed import TCPStore
 
 USER_ERROR = 2  # exit code
-MESSAGES = "M3G_MESSAGES"  # file for the final messages of the processes of a run
+MESSAGES = "M3G_MESSAGES"  # environment variable: the file for the last messages of the processes
 
 
 def run_in_processes(count: int, arguments: list[str]) -> int:
-    """Run `m3g` with these arguments in `count` processes; if one fails, stop all and print its error."""
+    """Run `m3g` with these arguments in `count` processes and return the exit code.
+
+    If one process fails, all are stopped and its error is printed.
+    """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -77,7 +80,7 @@ def run_in_processes(count: int, arguments: list[str]) -> int:
 
 
 def _signals() -> list[str]:
-    """Return the signals that stop the processes; those ignored from the start, as by nohup, remain ignored."""
+    """Return the signals that stop the processes, without those that are already ignored, for example by nohup."""
     names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
     return [n for n in names if hasattr(signal, n) and signal.getsignal(getattr(signal, n)) is not signal.SIG_IGN]
 
@@ -87,7 +90,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def print_last(line: str) -> None:
-    """Print the final error line of a command, or pass it to the command that started this process."""
+    """Print the last error line of a command, or pass it to the command that started this process."""
     if not started_by_command():
         print(line, file=sys.stderr, flush=True)
         return
@@ -115,11 +118,12 @@ def agent_store(seconds: float) -> TCPStore | None:
 
 
 def store_key(name: str) -> str:
+    """Return a key of torchrun's store that differs between restarts."""
     return f"m3g/{name}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
 def share_with_others(name: str, value: str) -> None:
-    """Share a value with the other processes of torchrun, which call `from_first`."""
+    """Share a value with the other processes of the torchrun launch, which read it by `from_first`."""
     store = agent_store(60)
     if store is not None:
         store.set(store_key(name), value)

@@ -16,7 +16,7 @@ DESCRIPTION = {
     "data": "List the data sets that m3g train --data accepts, or the options of one of them.",
     "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept, or the options of one.",
 }
-# Options shared by many losses; used if the class does not describe them.
+# Meanings of options that many losses share, used if the docstring of the class has none.
 SHARED = {
     "solver": "auto, factored, dense, sampled, sinkhorn or linear-program, or a mapping with the settings of one.",
     "tol": "error of the marginals at which the solver stops.",
@@ -27,7 +27,7 @@ USAGE = {"losses": "[NAME]", "data": "[NAME]", "encoders": "[NAME]"}
 
 
 def arguments(parser: Parser, name: str) -> None:
-    parser.add_argument("name", type=str, nargs="?", help="name whose options are listed")
+    parser.add_argument("name", type=str, nargs="?", help="show the options of the entry with this name")
 
 
 def run(args: Namespace, name: str) -> None:
@@ -59,7 +59,7 @@ def _encoders(name: str | None) -> None:
     from m3g.nets import registry
 
     if name is None:
-        print_table(["encoder", "made for", "options"], registry.describe())
+        print_table(["encoder", "input and network", "options"], registry.describe())
         print("\nm3g encoders NAME shows the options of an encoder; m3g train --encoder NAME uses it for every view,")
         print("and --view.photo.encoder NAME --view.photo.OPTION VALUE for the view photo.")
     else:
@@ -87,7 +87,7 @@ def _about(kind: Callable[..., object]) -> str:
 
 
 def _meanings(kind: Callable[..., object]) -> dict[str, str]:
-    """Return the description of each option from the class, the functions of its module, or its base classes."""
+    """Return the description of each option, from the docstrings of the class, its module's functions or its bases."""
     from docstring_parser.google import parse
 
     meanings: dict[str, str] = {}
@@ -98,6 +98,6 @@ def _meanings(kind: Callable[..., object]) -> dict[str, str]:
             for parameter in parse(source.__doc__ or "").params:
                 meaning = " ".join((parameter.description or "").split())
                 for name in parameter.arg_name.split(","):
-                    if not meaning.startswith(("as in ", "as for ")):  # described elsewhere
+                    if not meaning.startswith(("as in ", "as for ")):  # a reference to another docstring
                         meanings.setdefault(name.strip(), meaning)
     return {**SHARED, **meanings}

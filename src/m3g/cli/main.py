@@ -14,14 +14,15 @@ from m3g._values import suggestion
 from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last, store_key
 from m3g.cli.parser import Parser, data_root
 
-# name: (module, summary). A module defines `arguments(parser, name)` and `run(args, name)`, which may return an exit
-# code. Optionally, `prepare(arguments)` separates settings of a run, stored in `args.given`, from other arguments, and
-# `names()` returns further options to suggest for a misspelt one. `args.command_line` has all arguments.
+# name: (module, summary). A module defines `arguments(parser, name)`, which adds the options, and `run(args, name)`,
+# which may return an exit code. Optionally, `prepare(arguments)` separates settings of a run, stored in `args.given`,
+# from other arguments, and `names()` returns further options to suggest for a misspelt one. All arguments are in
+# `args.command_line`.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),
     "evaluate": ("evaluate", "evaluate a trained run: probes, retrieval, matching, plots"),
-    "audit": ("audit", "list the entries of a trained run's data that do not match their row"),
+    "audit": ("audit", "list training entries that probably do not match their row"),
     "embed": ("embed", "write the embeddings of a trained run to a file"),
     "report": ("report", "write an HTML report of runs, with an interactive map"),
     "compare": ("report", "compare the results of several runs"),
@@ -34,7 +35,7 @@ COMMANDS = {
     "demo": ("demo", "compare M3G, pairwise InfoNCE, linear CCA and raw features on the built-in digits"),
     "flow": ("flow", "animate gradient descent on a loss, with the current best polymatching"),
     "bench": ("bench", "measure time and memory on this machine"),
-    "reproduce": ("reproduce", "reproduce an experiment of the documentation"),
+    "reproduce": ("reproduce", "repeat an experiment of the documentation"),
     "export": ("export", "write a trained network as one ONNX or torch.export file per view"),
     "push": ("push", "upload a trained run to the Hugging Face hub"),
 }
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return INTERRUPTED  # the first process reports it for all
         return _fail(f"interrupted; {error}" if str(error) else "interrupted", debug, code=INTERRUPTED)
     except BrokenPipeError:
-        # The reader of the output, such as `head`, closed the pipe.
+        # The program that reads the output, such as `head`, has closed the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except ImportError as error:
@@ -109,7 +110,7 @@ def _dispatch(arguments: list[str]) -> int:
     command.arguments(parser, name)
     args = parser.parse(others, also=getattr(command, "names", list))
     args.given, args.command_line = given, arguments
-    if name != "reproduce":  # its --run is an id, whose folder may not exist yet
+    if name != "reproduce":  # its --run is an id, not a folder
         _open_runs(args)
     with raising_interrupts():
         return int(command.run(args, name) or 0)
@@ -129,6 +130,7 @@ def _open_runs(args: argparse.Namespace) -> None:
 
 
 def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
+    """Report an error in one line, once for all processes, and return the exit code."""
     if debug:
         traceback.print_exc()
     rank = os.environ.get("RANK", "0")
@@ -140,7 +142,7 @@ def _fail(message: str, debug: bool, *, code: int = USER_ERROR) -> int:
 
 
 def _shown(message: str) -> str:
-    """Escape control characters, which a terminal would interpret in untrusted names."""
+    """Escape control characters in untrusted names, which a terminal would otherwise interpret."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
 
 
@@ -158,6 +160,6 @@ def _one_line(error: BaseException) -> str:
         return f"{error.filename} does not exist: check the path."
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if "DataLoader worker process" in lines[0]:
-        lines = [lines[-1].removeprefix(f"{type(error).__name__}: ")]  # the others are the worker's traceback
+        lines = [lines[-1].removeprefix(f"{type(error).__name__}: ")]  # the other lines are the worker's traceback
     text = " ".join(" ".join(lines).split())
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"

@@ -26,9 +26,10 @@ row of the largest file (the first of them, if several are largest): one row of 
 probability is that of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum
 to 1. They depend on epsilon and are not calibrated.
 
-With --one-to-one every row is in exactly one tuple, and the probability of a tuple is the smallest membership
-probability of its rows. On real data it differs from observed frequencies by 0.13 to 0.25, and with 40 known objects
-(--known) by 0.03 to 0.07. An empty cell means that the tuple has no row of this file."""
+With --one-to-one, every row is in exactly one tuple. The membership of a row is the estimated probability that it
+belongs with the other rows of its tuple, and the probability of a tuple is the smallest membership of its rows. On real
+data, memberships differ from observed frequencies by 0.13 to 0.25, and with 40 known objects (--known) by 0.03 to 0.07.
+An empty cell means that the tuple has no row of this file."""
 }
 
 

@@ -1,4 +1,4 @@
-"""Output of commands: names of new files and folders, and tables in the terminal."""
+"""Output of commands: validation of `--out`, and tables in the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
-    """Validate the file name of `--out` before any computation."""
+    """Return the path of `--out`; raise unless it is a new file with this suffix in an existing folder."""
     if name is None:
         return None
     out = Path(name)
@@ -22,7 +22,7 @@ def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
 
 
 def check_new_folder(name: str | None) -> Path | None:
-    """Validate the folder name of `--out` before any computation."""
+    """Return the path of `--out`; raise if it exists."""
     if name is not None and Path(name).exists():
         raise ValueError(f"--out must be a folder that does not exist yet, but {name} does: choose another name.")
     return None if name is None else Path(name)

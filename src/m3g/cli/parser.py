@@ -17,11 +17,13 @@ from m3g.training.settings.plain_yaml import plain_yaml
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that keeps the line breaks of descriptions and shows defaults other than None and False."""
+    """Help formatter that keeps the line breaks of descriptions, and shows defaults unless they are empty or False."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        shown = action.default not in (None, False, argparse.SUPPRESS, {})
-        return f"{action.help} (default: {action.default})" if shown else action.help
+        default = action.default
+        if default in (None, False, argparse.SUPPRESS, {}, []):
+            return action.help
+        return f"{action.help} (default: {' '.join(default) if isinstance(default, list) else default})"
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,6 +56,11 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
         )
+
+    def set_help(self, **texts: str) -> None:
+        """Replace the help of options; `argparse.SUPPRESS` hides an option."""
+        for action in self._actions:
+            action.help = texts.get(action.dest, action.help)
 
     def parse(self, arguments: Sequence[str], *, also: Callable[[], Sequence[str]] = tuple) -> argparse.Namespace:
         """Parse the arguments; the error for an unknown option suggests a known one, or one that `also` returns."""

@@ -1,4 +1,4 @@
-"""`m3g prepare`: convert published recordings to windows, and fonts to images."""
+"""`m3g prepare`: convert sleep recordings to windows, or fonts to images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from m3g.cli.parser import Parser
 USAGE = {"prepare": "READER FOLDER --out DIR [options]"}
 DESCRIPTION = {
     "prepare": """Convert a folder of sleep recordings to windows, one .npz file per recording, with a split by subject;
-    or a folder of fonts, one subfolder per style, to images of 62 characters.
+or a folder of fonts, one subfolder per style, to images of 62 characters.
 
   m3g prepare physionet2018 training/ --out windows/pretrain
   m3g prepare sleep-edf sleep-cassette/ --out windows/sleep
@@ -25,11 +25,13 @@ Finished recordings are kept: repeat the command after an interruption."""
 
 def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
-        "reader", type=Literal["physionet2018", "sleep-edf", "fonts"], help="format of the recordings, or fonts"
+        "reader", type=Literal["physionet2018", "sleep-edf", "fonts"], help="physionet2018, sleep-edf or fonts"
     )
     parser.add_argument("folder", type=Path, help="folder of the recordings, searched recursively, or of the styles")
     parser.add_argument("--out", type=Path, required=True, help="output folder")
-    parser.add_argument("--channels", type=list[str] | None, default=None, help="channels; by default the paper's")
+    parser.add_argument(
+        "--channels", type=list[str] | None, default=None, help="names of the channels; by default those of the paper"
+    )
     parser.add_argument("--rate", type=int, default=100, help="samples per second of the windows")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of a window in seconds")
     parser.add_argument("--skip", action="store_true", help="skip unusable files and list them")

@@ -10,20 +10,19 @@ from m3g.cli.parser import Parser
 
 USAGE = {"report": "RUN [RUN ...] [options]", "compare": "RUN RUN [RUN ...]"}
 DESCRIPTION = {
-    "report": """Write a self-contained HTML report of one or more runs: settings, curves, scores compared
-    with chance and raw features, matrices between views, couplings, and an interactive map of the embeddings.
+    "report": """Write a self-contained HTML report of one or more runs: settings, curves, scores compared with linear
+CCA, raw features and chance, matrices between views, couplings, and an interactive map of the embeddings.
 
   m3g report runs/m3g-1                                 writes runs/m3g-1/report.html
   m3g report runs/m3g-1 runs/infonce-pwe-1 --out a.html
 
 The page works offline.""",
-    "compare": """Compare the test results of several runs, with 95 % intervals and paired differences from the
-    first.
+    "compare": """Compare the test results of several runs, with 95 % intervals and paired differences from the first.
 
   m3g compare runs/m3g-1 runs/infonce-pwe-1
   m3g compare runs/*                        runs that differ only in their seed form one column
 
-Differences are paired by test row if there is one seed, and by seed if there are several.""",
+Differences are paired by seed if two columns share several seeds, and by test row if they share one.""",
 }
 
 

@@ -13,12 +13,13 @@ NAMES = {**registry.NAMES, "summary": "one page with all finished results and th
 
 USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
-    "reproduce": """Reproduce an experiment: its runs, its tables with the published numbers, and its figures.
+    "reproduce": """Repeat an experiment of the documentation: its runs, its tables with the published numbers, and its
+figures.
 
-  m3g reproduce domainnet --data SETS --plan      list the runs and their expected time; write one YAML each
-  m3g reproduce domainnet --data SETS --jobs 2    execute them, two at a time; repeat to continue
-  m3g reproduce domainnet --collect               tables and figures of finished runs, at any time
-  m3g reproduce domainnet --data SETS --slurm     a job array for a cluster
+  m3g reproduce domainnet --data SETS --plan      write a settings file per run, and print the expected time
+  m3g reproduce domainnet --data SETS --jobs 2    execute the runs, two at a time; repeat to continue
+  m3g reproduce domainnet --collect               write tables and figures of the finished runs, at any time
+  m3g reproduce domainnet --data SETS --slurm     write a job array for a cluster
 
 """
     + "\n".join(f"  {name:12} {about}" for name, about in NAMES.items())
@@ -30,7 +31,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
         "--scale", type=str, default="laptop", help="laptop, or paper for the paper's data and networks"
     )
-    parser.add_argument("--data", type=str, default=None, help="the folder with the data sets")
+    parser.add_argument("--data", type=str, default=None, help="folder of the data sets")
     parser.add_argument("--out", type=str, default=None, help="folder of the experiment; by default runs/NAME[-paper]")
     parser.add_argument("--seeds", type=int, default=None, help="number of seeds; by default that of the experiment")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
@@ -38,10 +39,12 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument(
         "--add", type=str, default=None, help="Python file with your data sets and losses, for the experiment views"
     )
-    parser.add_argument("--plan", action="store_true", help="write one YAML per run, print the expected cost")
+    parser.add_argument(
+        "--plan", action="store_true", help="write a settings file per run, and print the expected time and memory"
+    )
     parser.add_argument("--run", type=str, default=None, help="execute the run with this id, unless it is finished")
     parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")
-    parser.add_argument("--collect", action="store_true", help="only write tables and figures of finished runs")
+    parser.add_argument("--collect", action="store_true", help="only write tables and figures of the finished runs")
     parser.add_argument("--slurm", action="store_true", help="only write slurm.sh, a job array of the runs")
     parser.add_argument("--nodes", type=int, default=1, help="nodes of each task of the array (slurm)")
     parser.add_argument("--gpus", type=int, default=0, help="processes and GPUs on each node (slurm)")

@@ -37,7 +37,7 @@ Queries and objects are represented by the mean of the unit embeddings of their 
 query, --in those of the objects); similarity is the cosine. For runs trained with the cost product or the loss
 m3g-rest, the views of a query are combined by their product instead. A row is not its own neighbour unless --itself is
 true. Embeddings are stored in the run folder and reused until the network or the data change. The search is exact;
---approximate uses a faiss index (extra search)."""
+--approximate uses a faiss index (pip install 'm3g[search]')."""
 }
 
 
@@ -75,7 +75,7 @@ def run(args: Namespace, name: str) -> None:
     objects = collection(args.run, trust=args.trust)
     assert objects.embeddings is not None
     assert objects.index is not None
-    by, among = (_chosen(option, getattr(args, option), objects.view_names or ()) for option in ("by", "in"))
+    by, among = (_view_mask(option, getattr(args, option), objects.view_names or ()) for option in ("by", "in"))
     queries, query_positions = _queries(args, objects, by)
     assert queries.embeddings is not None
     assert queries.index is not None
@@ -197,8 +197,8 @@ def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[ob
     print(f"page      {out}")
 
 
-def _chosen(option: str, given: list[str] | None, names: Sequence[str]) -> Tensor:
-    """Return a bool mask (k,) of the views named by an option."""
+def _view_mask(option: str, given: list[str] | None, names: Sequence[str]) -> Tensor:
+    """Return a bool mask (k,) of the views that an option names, by default all."""
     import torch
 
     for name in given or ():

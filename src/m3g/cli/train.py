@@ -1,4 +1,4 @@
-"""`m3g train`: train encoders on k files, evaluate and plot."""
+"""`m3g train`: train encoders of k views, evaluate them and plot the results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import cast
 from m3g._catalogue import DATA, ENCODERS, LOSSES
 from m3g._options import Options
 from m3g._values import positive_int
-from m3g.cli.command_line import Given, read_settings
+from m3g.cli.command_line import ParsedArguments, read_settings
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.parser import Parser, data_root
 from m3g.training.loop.processes import is_first, started
@@ -32,8 +32,8 @@ DESCRIPTION = {
 
   m3g train                                     the built-in six-view digits
   m3g train --views a.npy b.npy c.npy           your own files (.npy .mat .csv .xlsx ...), one per view
-  m3g train --table objects.csv --labels breed  a table (.csv .xlsx .json .parquet, a folder): a row per object,
-                                                a column per view: paths of images and sounds, text, numbers
+  m3g train --table objects.csv --labels breed  a table (.csv .xlsx .json .parquet or a folder) with a row per object;
+                                                the columns are paths of images and sounds, text, or numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
   m3g train --logger tensorboard wandb          also record the run with Weights & Biases (or csv, mlflow, trackio)
   m3g train --config my.yaml --loop.epochs 50   a settings file, with one change
@@ -41,7 +41,7 @@ DESCRIPTION = {
   m3g train --print_config > my.yaml            write a settings file with all defaults
   m3g train --config my.yaml --dry-run          build everything, run one batch, write nothing
   m3g train --resume runs/m3g-1                 continue after an interruption
-  m3g train --resume runs/m3g-1 --loop.epochs 40   train a finished run for longer
+  m3g train --resume runs/m3g-1 --loop.epochs 40   extend a finished run to 40 epochs in total
   m3g train --resume runs/m3g-1 --data-root /data  continue after the data was moved
 
 Everything is written to one folder, by default the next free runs/LOSS-NUMBER."""
@@ -51,25 +51,27 @@ Everything is written to one folder, by default the next free runs/LOSS-NUMBER."
 def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--config", type=str, help="a YAML settings file, or imagenet, domainnet, eeg")
     parser.add_argument("--print_config", action="store_true", help="print all settings as YAML and exit")
-    parser.add_argument("--out", type=str, default=None, help="output folder; must not exist")
+    parser.add_argument(
+        "--out", type=str, default=None, help="output folder; must not exist; by default the next free runs/LOSS-NUMBER"
+    )
     parser.add_argument(
         "--resume",
         type=str,
         nargs="?",
         const="",
         default=None,
-        help="continue the run in this folder; by default the newest under runs/",
+        help="continue the run in this folder; without a folder, the newest run below runs/",
     )
     parser.add_argument(
-        "--views", type=str, nargs="+", default=None, help="your files, one per view: short for --data arrays"
+        "--views", type=str, nargs="+", default=None, help="your files, one per view; implies --data arrays"
     )
-    parser.add_argument(
-        "--table", type=str, default=None, help="a table with a row per object: short for --data objects"
-    )
+    parser.add_argument("--table", type=str, default=None, help="a table with a row per object; implies --data objects")
     parser.add_argument(
         "--labels", type=str, default=None, help="class labels: a file for --views, a column of --table"
     )
-    parser.add_argument("--groups", type=str, default=None, help="column of --table; rows of a group stay in one split")
+    parser.add_argument(
+        "--groups", type=str, default=None, help="column of --table; rows with equal values are in the same split"
+    )
     parser.add_argument("--split", type=str, default=None, help="column of --table with the values train, val, test")
     parser.add_run_options()
     parser.add_argument(
@@ -85,7 +87,7 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def _add_settings(parser: _ArgumentGroup, kind: type, prefix: str) -> None:
-    """Add settings to the help; `prepare` removes them from the arguments before the parser runs."""
+    """Add settings for --help only; `prepare` removes them from the arguments before the parser runs."""
     from docstring_parser.google import parse
 
     meanings = {part.arg_name: " ".join((part.description or "").split()) for part in parse(kind.__doc__ or "").params}
@@ -107,7 +109,7 @@ def names() -> list[str]:
     ]
 
 
-def prepare(arguments: list[str]) -> tuple[Given, list[str]]:
+def prepare(arguments: list[str]) -> tuple[ParsedArguments, list[str]]:
     """Split the arguments of the command line into settings of the run and other arguments."""
     given = read_settings(arguments, ignored=COMMAND_OPTIONS)
     return given, given.others
@@ -206,7 +208,7 @@ def next_run(parent: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def numbered_folder(parent: Path, name: str) -> Iterator[Path]:
-    """Yield the folder `parent/name-N` that the first process reserves, in all processes of the run."""
+    """Yield, in all processes of the run, the folder `parent/name-N` that the first process reserves."""
     if not is_first():
         yield Path(from_first("folder", str(next_run(parent, name))))
         return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
-from argparse import Namespace
+from argparse import SUPPRESS, Namespace
 
 from m3g.cli import train as train_command
 from m3g.cli.parser import Parser
 
-# All other options are settings of every trial.
+# Options that `m3g train` does not have, or not with the same meaning; all others are settings of every trial.
 OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
+NOT_SUPPORTED = ("resume", "data_root", "dry_run", "print_config", "accept_changes")  # options of `m3g train`
 
 DESCRIPTION = {
     "tune": """Search for the temperature, learning rate, width and loss with the best score on the validation split.
@@ -23,20 +24,25 @@ DESCRIPTION = {
   m3g tune --views a.npy b.npy --trials 60 --out runs/tune            continue the study in runs/tune
 
 All settings of m3g train apply to every trial. A temperature or width that is set is not searched, nor is a learning
-rate that differs from the default.
-Trials below the median are pruned. The test split is not used. The folder contains the study (study.log, an Optuna
-journal), trials.csv and study.png; the command of the best trial is printed."""
+rate that differs from the default. A trial below the median of earlier trials is stopped. The test split is not used.
+The folder contains the study (study.log, an Optuna journal), trials.csv and study.png. The command that trains with the
+best settings is printed."""
 }
 
 
 def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--trials", type=int, default=30, help="total number of trials of the study")
     parser.add_argument("--metric", type=str, default="retrieval", help="retrieval, linear or knn, on validation rows")
-    parser.add_argument("--losses", type=str, nargs="+", default=[], help="losses to search over")
+    parser.add_argument("--losses", type=str, nargs="+", default=[], help="losses to search over; by default --loss")
     parser.add_argument("--workers", type=int, default=1, help="number of parallel processes")
-    parser.add_argument("--worker", type=int, default=0, help="index of this process; set by --workers")
+    parser.add_argument("--worker", type=int, default=0, help=SUPPRESS)  # index of this process, set by --workers
     train_command.arguments(parser, "train")
     parser.set_defaults(out="runs/tune")
+    parser.set_help(
+        out="folder of the study; an existing study is continued",
+        loss="loss of every trial, unless --losses is given",
+        **dict.fromkeys(NOT_SUPPORTED, SUPPRESS),
+    )
 
 
 prepare = train_command.prepare

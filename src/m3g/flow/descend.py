@@ -1,8 +1,7 @@
 """Gradient flow of a loss on free points: the paper's Figure 1, used by `m3g flow`.
 
 The points of n objects in k views are the parameters; there is no network. They move in the plane or on the sphere by
-a fixed number of gradient steps on a loss. `first_matched_step` returns the step from which the best polymatching is
-the true matching.
+a fixed number of gradient steps on a loss.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class Moment:
     """State of a flow after a step.
 
     Attributes:
-        step: number of steps taken.
+        step: number of finished steps.
         points: (k, n, d).
-        loss, gap: the loss, and the matching gap, at these points.
-        tuples: (s, k), the tuples with mass in the best polymatching without entropy.
-        matched: fraction of the n objects whose k points form such a tuple and have no mass elsewhere.
+        loss, gap: the loss and the matching gap of these points.
+        tuples: (s, k), the tuples that have mass in the best polymatching for epsilon = 0.
+        matched: fraction of the n objects whose k points form such a tuple and have no mass in other tuples.
     """
 
     step: int
@@ -149,7 +148,7 @@ def gap_of(points: Tensor, setting: Setting) -> Tensor:
 
 
 def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
-    """Return the tuples (s, k) of the best polymatching without entropy, and the fraction of correct objects."""
+    """Return the tuples (s, k) of the best polymatching for epsilon = 0, and the fraction of correct objects."""
     n = points.shape[1]
     coupling = solve(as_cost(cost)(points), epsilon=0.0, solver="linear-program").coupling()
     correct = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n
@@ -157,7 +156,7 @@ def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
 
 
 def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
-    """Return the moments before and after every step of gradient descent on a loss, with Adam."""
+    """Return the moments of gradient descent on a loss with Adam: the start, and the state after every step."""
     check_loss(name, setting.space)
     points = points.clone().requires_grad_()
     optimizer = torch.optim.Adam([points], lr=setting.rate)
@@ -186,7 +185,7 @@ def first_matched_step(moments: Sequence[Moment]) -> int | None:
 
 
 def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
-    """Return the indices of about `count` moments with equal total displacement between them.
+    """Return the indices of about `count` moments between which the points move by about equal distances.
 
     Example:
         >>> still, far = torch.zeros(2, 2, 2), torch.ones(2, 2, 2)
@@ -206,7 +205,7 @@ def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
 
 
 def start_middle_end(flows: Sequence[Sequence[Moment]]) -> list[int]:
-    """Return the indices of the start, the moment at half of the total displacement, and the end."""
+    """Return the indices of the start, of the moment at half of the total distance moved, and of the end."""
     last = len(flows[0]) - 1
     indices = evenly(flows, 2 * last + 1)
     return [0, indices[len(indices) // 2] if len(indices) > 2 else last // 2, last]

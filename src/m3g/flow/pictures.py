@@ -1,4 +1,4 @@
-"""Plots of a gradient flow: colours are objects, marker shapes are views, cliques are tuples of a matching."""
+"""Plots of a gradient flow: colours are objects, markers are views, and the points of a tuple are joined by lines."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ TURN, TILT = 0.5, 0.35
 
 
 def title(name: str) -> str:
+    """Return the displayed name of a loss."""
     return NAMES.get(name, name)
 
 
 def triptych(flows: Flows, indices: Sequence[int]) -> Figure:
-    """Return a figure of three moments: for every loss a row of true matchings and one of best polymatchings."""
+    """Return a figure with a column per moment; each loss has a row of true matchings and one of best polymatchings."""
     rows = 2 * len(flows)
     figure = _figure(3 * 3.1 + 0.9, rows * 2.9 + 1.2 + 0.35 * len(flows))
     grid = figure.subplots(rows, 3, squeeze=False)
@@ -63,11 +64,14 @@ def save_still(figure: Figure, path: Path) -> Path:
 
 
 def animate(flows: Flows, indices: Sequence[int], folder: Path, *, seconds: float = 6.0) -> list[Path]:
-    """Write `flow.gif` and, if ffmpeg is installed, `flow.mp4`; the first and the last moment are shown for longer."""
+    """Write `flow.gif` and, if ffmpeg is installed, `flow.mp4`; return their paths.
+
+    The first and the last moment are shown for longer than the others.
+    """
     images = frames(flows, indices)
     frame_ms = max(20, round(1000 * seconds / len(images) / 10) * 10)
     image_class = _checks.extra("PIL.Image", "plot")
-    # One palette for all frames, from the first and the last, so that static parts are stored once.
+    # All frames have one palette, from the first and the last frame, so that static parts are stored once.
     first_and_last = image_class.fromarray(np.concatenate([images[0], images[-1]]))
     palette = first_and_last.quantize(96, dither=image_class.Dither.NONE)
     tones = palette.getpalette() or []
@@ -87,7 +91,7 @@ def animate(flows: Flows, indices: Sequence[int], folder: Path, *, seconds: floa
 
 
 def frames(flows: Flows, indices: Sequence[int]) -> list[np.ndarray]:
-    """Return images (height, width, 3) of these moments: matchings side by side above loss, gap and accuracy."""
+    """Return images (height, width, 3) of these moments: matchings above curves of loss, gap and matched objects."""
     canvas_class = _checks.extra("matplotlib.backends.backend_agg", "plot").FigureCanvasAgg
     columns = 2 * len(flows)
     figure = _figure(2.75 * columns if columns > 2 else 7.2, 6.0 if columns == 2 else 5.4, dpi=90)
@@ -142,7 +146,7 @@ def _lines(moments: Sequence[Moment], *, relative: bool) -> tuple[list[float], l
 
 
 def _curves(axes: Sequence[Axes], flows: Flows) -> dict[str, list[Line2D]]:
-    """Plot the curves of all steps, and return, by loss, the dots that mark the current step of a frame."""
+    """Plot the curves of all steps; return, by loss, the dots that mark the step of a frame."""
     dots: dict[str, list[Line2D]] = {name: [] for name in flows}
     for column, (axis, text) in enumerate(zip(axes, ("loss", "gap", "matched, %"))):
         for colour, (name, moments) in zip(LINES, flows.items()):
@@ -173,7 +177,7 @@ def _extent(moments: Sequence[Moment]) -> tuple[float, float, float, float] | No
 
 
 def _cliques(axis: Axes, moment: Moment, frame: tuple[float, ...] | None, *, best: bool) -> None:
-    """Draw the points and the tuples of a matching: true tuples in the object's colour, others dark and dashed."""
+    """Draw the points and the tuples of a matching: true tuples in the colour of the object, others grey and dashed."""
     points = moment.points.numpy()
     k, n = points.shape[:2]
     flat, depth = (points, np.ones((k, n))) if frame is not None else _project(points)

@@ -1,4 +1,4 @@
-"""Self-contained HTML report of a finished run, and comparison of several runs."""
+"""HTML report of finished runs, and comparison of several runs."""
 
 from m3g.report.compare import Measured, comparison, differences
 from m3g.report.facts import RunFacts, collect

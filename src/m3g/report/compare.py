@@ -13,7 +13,7 @@ FRACTIONS = ("linear_", "knn_", "recall_", "polymatching", "paper_probe", "few_s
 SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
 SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
 DATA = ("data", "data_options.paths", "data_options.table", "data_options.labels")  # settings that name the data
-OTHER_DATA = "The settings of the runs name different data: scores may not be comparable, and baselines are omitted."
+OTHER_DATA = "The runs have different data: scores may not be comparable, and linear CCA, raw and chance are omitted."
 MAX_SETTINGS = 3  # maximum number of settings in the name of an arm
 Z = 1.959964  # normal quantile of a 95 % interval
 Table = tuple[list[str], list[list[str]]]
@@ -28,8 +28,8 @@ class Measured:
         numbers: scores by the names of `METRICS`.
         num_test: number of test objects.
         settings: settings of the run by dotted name.
-        rows: per measure, the contribution of each test row, by row number.
-        references: per baseline (linear CCA, raw features, chance), its scores on the same rows.
+        rows: by measure and row number, the contribution of a test row to the score.
+        references: by reference (linear CCA, raw, chance) and measure, the score on the same rows.
     """
 
     name: str
@@ -52,7 +52,7 @@ def interval(fraction: float, n: int) -> tuple[float, float]:
     """
     centre = (fraction + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z / (1 + Z**2 / n) * (fraction * (1 - fraction) / n + Z**2 / (4 * n**2)) ** 0.5
-    # The bounds 0 and 1 are exact and must not be affected by rounding.
+    # For fractions of 0 and 1, one bound is exact and must not be affected by rounding.
     return 0.0 if fraction <= 0 else max(0.0, centre - half), 1.0 if fraction >= 1 else min(1.0, centre + half)
 
 
@@ -62,7 +62,7 @@ def is_fraction(name: str) -> bool:
 
 
 def cell(name: str, value: float | None, n: int) -> str:
-    """Return a score as text; fractions in percent with their interval for n test objects."""
+    """Return a score as text; fractions are in percent, with Wilson's interval for n test objects."""
     if value is None:
         return "—"
     return _bracketed(name, value, *interval(value, n)) if is_fraction(name) else _number(name, value)
@@ -113,12 +113,11 @@ def same_data(runs: Sequence[Measured]) -> bool:
 
 
 def comparison(runs: Sequence[Measured]) -> Table:
-    """Return the table of arms as its header and its rows: means over seeds with Student's 95 % interval.
+    """Return a table of scores, one column per arm, as its header and its rows.
 
-    An arm of a single run has Wilson's interval instead.
-
-    The last columns are the means of linear CCA, raw features and chance over all runs that have them. They are omitted
-    if the runs have different data.
+    The score of an arm is the mean over its seeds with Student's 95 % interval, or with Wilson's interval for a single
+    run. The last columns are the means of linear CCA, raw features and chance over all runs that have them; they are
+    omitted if the runs have different data.
     """
     groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
@@ -149,10 +148,10 @@ def _arm_cell(name: str, group: list[Measured]) -> str:
 
 
 def differences(runs: Sequence[Measured]) -> Table:
-    """Return the table of paired differences of every arm from the first, as its header and its rows.
+    """Return a table of the paired differences of every arm from the first, as its header and its rows.
 
-    Pairs are common seeds if there are two or more, otherwise the test rows of a common seed. The table has no rows if
-    nothing can be paired.
+    The pairs are the common seeds if there are two or more, otherwise the test rows of a common seed. The table has no
+    rows if there are no pairs.
     """
     (first, ours), *others = arms(runs).items()
     head = ["measure", *(f"{name} minus {first}" for name, _ in others)]
@@ -177,7 +176,7 @@ def _difference_cell(name: str, group: list[Measured], base: list[Measured]) -> 
 
 
 def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[Difference | None, str]:
-    """Return the paired difference of a measure between two arms, and its pairs as text; None if undefined."""
+    """Return the paired difference of a measure between two arms (None without pairs) and its pairs as text."""
     ours, theirs = ({run.seeds: run for run in arm if run.numbers.get(name) is not None} for arm in (group, base))
     common = [seeds for seeds in ours if seeds in theirs]
     if len(common) > 1:
@@ -197,5 +196,5 @@ NOTE = (
 )
 PAIRED = (
     "Paired differences with 95 % intervals: Student's over common seeds or, with one common seed, a bootstrap over "
-    "the test rows. “Open” means that the interval contains 0."
+    "the test rows. “Open” means that the interval contains 0, so the sign of the difference is not known."
 )

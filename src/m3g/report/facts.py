@@ -1,4 +1,4 @@
-"""Content of a report, read from the run folder and computed from its network and data."""
+"""Content of a report: files of the run folder, and results computed from its network and data."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PointMap(TypedDict):
     Attributes:
         rows: row number of each object.
         labels: class name of each object; None without labels.
-        errors: circular variance of the views of each object.
-        places: position in the plane, from 0 to 1, of each object in each view; None for missing entries.
+        errors: circular variance of the points of each object.
+        places: by view and object, the position in the unit square; None for missing entries.
     """
 
     rows: list[int]
@@ -62,7 +62,7 @@ class Results(TypedDict):
 
 @dataclass(kw_only=True)
 class RunFacts(Measured):
-    """Content of the report of a run; all strings are user-supplied and must be escaped.
+    """Content of the report of a run, in which all strings are user-supplied and must be escaped.
 
     Attributes:
         config: the settings, as YAML.
@@ -112,10 +112,7 @@ def read_results(run: str | os.PathLike[str]) -> Results:
 
 
 def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
-    """Return, per measure, a mapping from row number to the contribution of that test row.
-
-    The result is empty if the run has no file of contributions.
-    """
+    """Return the contributions of test rows to the scores, by measure and row; empty if the run has no rows.csv."""
     lines = Table(Run(run).rows).rows()
     names = [name for name in (lines[0] if lines else {}) if name != "row"]
     return {name: {int(line["row"]): line.get(name, math.nan) for line in lines} for name in names}
@@ -133,7 +130,7 @@ def _measured(run: str | os.PathLike[str], name: str, results: Results) -> Measu
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
-    """Return the content of the report; embeds the test split with the trained and with an untrained network."""
+    """Return the content of the report; embeds the test split with the trained network and with an untrained one."""
     folder = Run.of(run)
     results = read_results(run)
     test = embed_run(run, "test", trust=trust)
@@ -182,7 +179,7 @@ def _coupling(test: Embedded) -> list[list[float]]:
 
 
 def _map(test: Embedded) -> PointMap:
-    """Return positions of test points in the plane by t-SNE, grouped by object."""
+    """Return the map of the test points by t-SNE, for at most `MAX_POINTS` points."""
     assert test.embeddings is not None
     assert test.index is not None
     units = normalize(test.embeddings.double(), dim=-1)

@@ -1,4 +1,4 @@
-"""HTML page of a report, with embedded style, script and data, without external requests."""
+"""HTML page of a report; style, script and data are embedded, so that the page makes no external requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from m3g.evaluation.missing import Missing
 from m3g.report.compare import NOTE, PAIRED, Measured, cell, comparison, differences, is_fraction
 from m3g.report.facts import RunFacts
 
-# Fields of the environment that are shown elsewhere, and machine paths, which a shared page should not contain.
+# Fields of the environment that are not listed: the command is shown above, and a shared page should not contain paths.
 NOT_LISTED = ("command", "directory", "directory_from_run")
 
 
 def page(runs: Sequence[RunFacts]) -> str:
-    """Return the HTML report of runs. User-supplied text is escaped here or set as `textContent` by the script."""
+    """Return the HTML report of runs; user-supplied text is escaped here or set as `textContent` by the script."""
     files = resources.files("m3g.report") / "files"
     template, style, script = (
         (files / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
@@ -63,14 +63,15 @@ def _run(run: RunFacts, number: int) -> str:
         f"<figure><figcaption>{escape(title)}{_chance(run, score)}</figcaption>"
         f"{_matrix(run.matrices[name], run.views, diagonal=name != 'recall_at_1')}</figure>"
         for name, title, score in (
-            ("recall_at_1", "R@1, % (row: query view, column: gallery view)", "recall_at_1"),
+            ("recall_at_1", "R@1, % (row: query view, column: searched view)", "recall_at_1"),
             ("transfer", "Probe moved between views, % (row: trained on, column: tested on)", "linear_transfer"),
         )
         if name in run.matrices
     )
     pair = " and ".join(map(str, run.views[:2]))
     couplings = "".join(
-        f"<figure><figcaption>{escape(pair)}, {when} training (full opacity: 1)</figcaption>{_heat(values)}</figure>"
+        f"<figure><figcaption>{escape(pair)}, {when} training (opacity: n times the pair marginal)</figcaption>"
+        f"{_heat(values)}</figure>"
         for when, values in run.couplings.items()
         if values
     )
@@ -80,7 +81,7 @@ def _run(run: RunFacts, number: int) -> str:
     command = str(run.environment.get("command", ""))
     facts = [[str(name), json.dumps(value)] for name, value in run.environment.items() if name not in NOT_LISTED]
     return f"""<section><h2>{escape(run.name)}</h2>
-<p>To reproduce this run: <code>{escape(command)}</code>, or save the settings below as a file and use
+<p>To repeat this run, use <code>{escape(command)}</code>, or save the settings below to a file and use
 <code>m3g train --config FILE</code>.</p>
 <details><summary>Settings</summary><pre>{escape(run.config)}</pre></details>
 <details><summary>Environment</summary>{_table(["field", "value"], facts)}</details>
@@ -140,7 +141,7 @@ def _chance(run: RunFacts, name: str) -> str:
 
 
 def _matrix(values: Sequence[Sequence[float]], names: Sequence[str], *, diagonal: bool) -> str:
-    """Return a matrix between views as a table; diagonal cells are empty unless `diagonal` is True."""
+    """Return a matrix between views as an HTML table; diagonal cells are empty unless `diagonal` is True."""
     head = "<th></th>" + "".join(f"<th>{escape(str(name))}</th>" for name in names)
     body = ""
     for l, (name, row) in enumerate(zip(names, values)):

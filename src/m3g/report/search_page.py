@@ -1,4 +1,4 @@
-"""Results of a search as one HTML page with embedded thumbnails and sounds, without external requests."""
+"""HTML page of the results of a search; thumbnails and sounds are embedded, so that it makes no external requests."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def search_page(title: str, head: Sequence[str], results: Mapping[str, Sequence[
 
 
 def cell_html(value: object, kind: str | None, folder: Path, *, outside: bool) -> str:
-    """Return a cell of a table as HTML: an image or a sound with its path, or text; only the path if unreadable.
+    """Return a cell of a table as HTML: an image or a sound with its path, or text; only the path if it is unreadable.
 
-    Files below `folder` are read; others only if `outside` is set.
+    Files outside `folder` are read only if `outside` is True.
     """
     if isinstance(value, dict):  # the Hugging Face library `datasets` stores files as mappings
         value = value.get("bytes") or value.get("path")

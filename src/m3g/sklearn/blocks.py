@@ -20,13 +20,13 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
     """`MultiViewEmbedding` of one table whose columns contain the views.
 
     Args:
-        blocks: the columns of every view, as in `ColumnTransformer`: a dict from the name of a view to column names,
-            indices, a slice or a callable such as `make_column_selector`; other columns are not used. Or the widths of
-            k adjacent blocks, which sum to the number of columns of X; or k, for blocks of about equal width.
+        blocks: one of three forms. A dict from the name of a view to its columns, as in `ColumnTransformer`: names,
+            indices, a slice or a callable such as `make_column_selector`; other columns are not used. The widths of k
+            adjacent blocks, which sum to the number of columns of X. Or k, for blocks of about equal width.
         n_components, ...: as in `MultiViewEmbedding`.
 
-    A block of a row that is NaN throughout is a missing view. The tag `allow_nan` is False, because a block that is
-    partly NaN is an error.
+    If all values of a row in a block are NaN, the entry is missing. If only some of them are NaN, an error is raised;
+    therefore the tag `allow_nan` is False.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression

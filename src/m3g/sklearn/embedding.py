@@ -28,7 +28,7 @@ Tables = Sequence[Any] | Mapping[str, Any] | Views
 
 
 class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Embedding of k views into one space by encoders that are trained with a loss of k views.
+    """Embedding of k views in one space, by encoders that are trained with a loss of k views.
 
     Args:
         n_components: number of features of the representation.
@@ -38,17 +38,18 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         epochs: maximum number of passes over the rows; None means 20, or more if 20 passes have fewer than 600 steps.
         batch_size: number of rows per batch.
         learning_rate: peak learning rate of AdamW.
-        validation_fraction: fraction of the rows held out for early stopping. If it is 0 or amounts to fewer than ten
-            rows, training runs to the end on all rows.
+        validation_fraction: fraction of the rows held out for early stopping. If these are fewer than ten rows, none
+            are held out and training does not stop early.
         random_state: seed of the initial weights and of the order of rows, for reproducible results on one machine.
 
     Views are a list of arrays or DataFrames, or a dict of them by name; a name omitted in `transform` is a missing
-    view. A row that is NaN throughout a view is missing there and excluded from the loss. Features are standardised.
+    view. If all values of a row in a view are NaN, the entry is missing and excluded from the loss. Features are
+    standardised.
 
-    The defaults are those of `m3g train`: an encoder is a linear map plus a perceptron, and starts at linear CCA of the
-    views. The network with the best retrieval on the held-out rows is kept. Its weights are averaged with those of
-    linear CCA, unless the cost of the loss is a product. The weight of linear CCA is the largest, up to 0.9, for which
-    retrieval on these rows is within one standard error of the best. If a solve with all views would be slow, the
+    The defaults are those of `m3g train`. An encoder is a linear map plus a perceptron, and starts at linear CCA of the
+    views. The network with the best retrieval on the held-out rows is kept, and its weights are averaged with those of
+    linear CCA, unless the cost of the loss is a product. The fraction of linear CCA is the largest, up to 0.9, for
+    which retrieval on these rows is within one standard error of the best. If a solve with all views would be slow, the
     losses `m3g` and `kl` compare random subsets of the views.
 
     Attributes:
@@ -56,7 +57,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         n_views_, n_features_: k, and the number of features of each view.
         view_names_, feature_names_: the names of the views and of their columns, None if there are none.
         loss_curve_: the mean loss of every epoch.
-        best_epoch_: the epoch with the best retrieval of held-out rows, 0 for the initial network; the last epoch if no
+        best_epoch_: the epoch with the best retrieval on held-out rows, 0 for the initial network; the last epoch if no
             rows are held out.
 
     Example:
@@ -131,9 +132,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def partial_fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
         """Train for one pass over these rows with the constant rate `learning_rate`; y is not used.
 
-        The first call, unless `fit` precedes it, sets up the network, which starts at linear CCA of the given rows. It
-        requires every view. Later calls may lack views, and update the means and scales of the features. No rows are
-        held out.
+        Unless `fit` was called before, the first call sets up the network, which starts at linear CCA of these rows; it
+        requires every view. In later calls, views may be missing, and the means and scales of the features are updated.
+        No rows are held out.
         """
         new = not hasattr(self, "net_")
         views = self._set_up(X) if new else self._views(X, first=False)
@@ -160,9 +161,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self
 
     def transform(self, X: Tables) -> Any:
-        """Return (n, n_components): the mean of the unit embeddings of the present views of each row.
+        """Return the mean of the unit embeddings of the present views of each row, (n, n_components).
 
-        None is a missing view. `set_output(transform="pandas")` returns a DataFrame with the index of the views.
+        A view may be None. `set_output(transform="pandas")` returns a DataFrame with the index of the views.
         """
         points, mask, views = self._embed(X)
         empty = (~mask.any(0)).nonzero()
@@ -174,12 +175,12 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return means
 
     def transform_views(self, X: Tables) -> np.ndarray:
-        """Return (k, n, n_components): the embedding of every view, NaN if a row lacks it."""
+        """Return the embeddings of every view, (k, n, n_components); those of missing entries are NaN."""
         points, mask, _ = self._embed(X)
         return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
 
     def score(self, X: Tables, y: Any = None) -> float:
-        """Return R@1, averaged over ordered pairs of views.
+        """Return R@1 from one view to another, averaged over ordered pairs of views.
 
         Retrieval among more rows is harder, so scores on different numbers of rows are not comparable. y is not used.
         """
@@ -187,7 +188,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return off_diagonal_mean(retrieval(points, mask=mask).recall[1])
 
     def _set_up(self, X: Tables) -> Views:
-        """Return the validated views of a first fit, after setting up scalers, network, optimiser and random state."""
+        """Set up scalers, network, optimiser and random state for a first fit; return the validated views."""
         for name in ("n_components", "width", "depth", "epochs", "batch_size"):
             if name != "epochs" or self.epochs is not None:
                 _checks.positive_int(name, getattr(self, name))

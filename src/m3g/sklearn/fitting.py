@@ -1,4 +1,4 @@
-"""Training of the estimators: initialisation with linear CCA, epochs, early stopping on held-out rows."""
+"""Training of the estimators: initialisation with linear CCA, epochs, and early stopping on held-out rows."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Rows(NamedTuple):
 
 
 def split(rows: Rows, fraction: float) -> tuple[Rows, Rows | None]:
-    """Return training rows and held-out rows, drawn at random among those with two views or more.
+    """Return training rows and held-out rows; the latter are drawn at random among those with two views or more.
 
-    The second value is None if fewer than ten rows would be held out.
+    They are None if fewer than ten rows would be held out.
     """
     n = rows.num_rows()
     paired = (rows.mask.sum(0) > 1).nonzero().flatten()
@@ -118,7 +118,7 @@ def epoch_losses(
     epochs: int,
     rate: Callable[[int], float],
 ) -> Iterator[float]:
-    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate` is the learning rate by step."""
+    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate` returns the learning rates."""
     n, k = rows.num_rows(), len(rows.views)
     size, per_epoch = min(batch_size, n), steps_per_epoch(n, batch_size)
     subsets = select_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(net, k=k, n=size))

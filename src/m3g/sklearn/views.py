@@ -1,4 +1,4 @@
-"""Container of k validated tables with common rows, which scikit-learn can split by rows."""
+"""`Views`: container of k validated tables with common rows, which scikit-learn can split by rows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Views:
     """Container of k tables (n, d_l) with n common rows: `len` is n, and indexing selects rows of every view.
 
     Args:
-        arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view; a
-            row that is NaN throughout a view is missing there.
+        arrays: a list of k arrays or DataFrames, or a dict of them by the name of the view. None is a missing view. If
+            all values of a row in a view are NaN, the entry is missing.
 
-    Cross-validation splits `Views` by rows. It would split a plain list of k arrays by views.
+    Cross-validation splits `Views` by rows, whereas it would split a plain list of k arrays by views.
 
     Attributes:
         arrays: k arrays of float64, or None.
@@ -77,7 +77,13 @@ class Views:
         return self._from_validated(arrays, self.names, self.features, None if self.index is None else self.index[rows])
 
     def matched(self, names: list[str] | None, features: list[list[str] | None], widths: list[int]) -> Views:
-        """Return the views in the order of a fit, None for a missing one, with validated columns."""
+        """Return the views in the order of a fit, None for a missing one; raise if their columns differ from the fit.
+
+        Args:
+            names: the names of the views in the fit; None if they were a list.
+            features: the column names of every view in the fit; None for a view without names.
+            widths: the number of columns of every view in the fit.
+        """
         ordered = self
         if self.names is not None:
             if names is None:

@@ -1,7 +1,7 @@
 "use strict";
-// Map: every view of every object is a dot. Hovering over a dot shows its object and connects its views by lines.
+// Map: every entry is a dot. Hovering over a dot shows its object and connects the views of the object by lines.
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#888888", "#882255", "#117733"];
-// Beyond these colours, steps of the golden angle separate neighbours in the list; three intensities separate close hues.
+// With more entries than colours, hues are steps of the golden angle; three intensities distinguish close hues.
 const spread = (c) => `hsl(${(c * 137.508) % 360}, ${[85, 60, 80][c % 3]}%, ${[42, 55, 66][c % 3]}%)`;
 const palette = (count) => Array.from({ length: count }, (_, c) => count <= COLOURS.length ? COLOURS[c] : spread(c));
 const heat = (share) => `hsl(${210 - 190 * share}, 75%, 50%)`;
