@@ -150,8 +150,8 @@ def load(
     content = run.weights.read_bytes()
     if digest(content) != expected:
         raise ValueError(
-            f"{run.weights} must have the SHA-256 stored in {run.model.name}, but it differs: the file is damaged or "
-            "belongs to another network; restore it from a copy."
+            f"{run.weights} must contain the weights that {run.model.name} describes, but its SHA-256 differs: the "
+            "file is damaged or belongs to another network; restore it from a copy."
         )
     try:
         net = build_net(**recipe, trust=trust, kind=TrainedNet)
