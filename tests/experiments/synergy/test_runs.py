@@ -3,19 +3,21 @@ import pytest
 from experiments.miniature import small_runs
 from m3g.experiments.engine.registry import find
 from m3g.experiments.engine.spec import Request
-from m3g.experiments.synergy.runs import ARMS, TEMPERATURES, UNTUNED_OF, demo
+from m3g.experiments.synergy.runs import ARMS, MORE_TUNING_SEEDS, TEMPERATURES, UNTUNED_OF, demo
 
 
-def test_every_loss_has_the_same_grid():
-    specs = find("synergy").specs(Request(sets=["digits"]))
+@pytest.mark.parametrize(("data", "splits"), [("digits", 3), ("digits-same", 1)])
+def test_every_loss_has_the_same_grid_on_splits_that_no_test_uses(data, splits):
+    specs = find("synergy").specs(Request(sets=[data]))
     for arm in ARMS:
         mine = [spec for spec in specs if spec.labels["arm"] == arm]
-        assert sorted(
-            spec.labels["loss_options.temperature"] for spec in mine if spec.labels["stage"] == "grid"
-        ) == list(TEMPERATURES)
+        grid = [spec for spec in mine if spec.labels["stage"] == "grid"]
         tests = [spec for spec in mine if spec.labels["stage"] == "test"]
+        temperatures = sorted(spec.labels["loss_options.temperature"] for spec in grid)
+        assert temperatures == sorted(splits * TEMPERATURES)
         assert len(tests) == 5
-        assert all(len(spec.candidates) == len(TEMPERATURES) for spec in tests)
+        assert not {spec.labels["seed"] for spec in grid} & {spec.labels["seed"] for spec in tests}
+        assert all([len(choice.tried_by) for choice in spec.candidates] == [splits] * 7 for spec in tests)
 
 
 def test_a_set_alone_keeps_the_grid_of_its_family():
@@ -28,7 +30,8 @@ def test_a_set_alone_keeps_the_grid_of_its_family():
 def test_runs_of_the_built_in_digits_become_a_table(tmp_path):
     arms = ["m3g, product", "infonce-ave"]
     text, specs = small_runs("synergy", None, tmp_path, methods=arms, keep=lambda spec: spec.labels["data"] == "digits")
-    assert len(specs) == len(arms) * (len(TEMPERATURES) + 1) + len(set(arms) & set(UNTUNED_OF))
+    grid = len(TEMPERATURES) * len(MORE_TUNING_SEEDS["digits"])
+    assert len(specs) == len(arms) * (grid + 1) + len(set(arms) & set(UNTUNED_OF))
     assert "m3g, product" in text
     assert (tmp_path / "table.md").read_text(encoding="utf-8").startswith(f"{len(specs)} runs")
 
