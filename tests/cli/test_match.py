@@ -74,7 +74,7 @@ def test_match_does_not_match_rows_without_a_partner(files, capsys):
         (["a.npy", "b.npy", "--temperature", "1", "--epsilon", "1"], "temperature must be None if epsilon is given"),
         (["a.npy", "b.npy", "--cost", "nonsense"], "cost must be one of"),
         (["a.npy", "b.npy", "--solver", "nonsense"], "solver must be one of"),
-        (["a.npy", "b.npy", "--out", "table.txt"], "--out must be the name of a .csv file"),
+        (["a.npy", "b.npy", "--out", "table.txt"], "--out must be a file name with the ending .csv"),
         (["a.npy", "b.npy", "--out", "no/table.csv"], "there is no folder no"),
         (["a.npy", "b.npy", "--alternatives", "0"], "alternatives must be"),
         (["a.npy", "gap.npy"], "files must have finite numbers, got NaN or inf in 'gap.npy'"),

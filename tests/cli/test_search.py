@@ -10,7 +10,6 @@ from PIL import Image
 
 import m3g
 from m3g.cli import main
-from m3g.evaluation import index
 from m3g.evaluation.search import search
 from m3g.training.runs import collection as module
 from m3g.training.runs.folder import Run
@@ -55,6 +54,7 @@ def test_a_page_has_thumbnails_and_escapes_names(here):
     assert main(["search", str(here), "--query", "photo=white.png", "--top", "3", "--out", "page.html"]) == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert page.count('<img alt="" src="data:image/jpeg;base64,') == 4  # the query and three rows
+    assert '<h2>photo: <img alt=""' in page
     assert "<b>thing</b>" not in page
     assert "&lt;b&gt;thing&lt;/b&gt;" in page
     assert "default-src 'none'" in page
@@ -74,6 +74,7 @@ def test_columns_can_be_chosen(here, refused):
         (["name=a", "name=b"], "--query must be one value per view, got two for 'name'"),
         (["weight=heavy"], "finite numbers in column 'weight'"),
         (["colour=red"], "view of --query must be one of 'name', 'photo', 'weight', got 'colour'"),
+        (["photo="], "--query must have a value for 'photo', got none"),
         (["3", "--top", "999"], "--top must be at most"),
     ],
 )
@@ -100,7 +101,6 @@ def test_a_stored_collection_is_searched_without_lightning(here):
 def test_the_index_is_used_if_requested(here, tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     exact = found(here, "3")
-    monkeypatch.setattr(index, "PROBED", 1.0)
     assert found(here, "3", "--approximate", out="many.csv") == exact
     assert list((tmp_path / "cache" / "m3g" / "indices").iterdir())
     assert "WARNING" not in "".join(capfd.readouterr())  # of faiss, about few points

@@ -87,7 +87,10 @@ def test_search_in_one_view_and_split(here):
         (["run", "--query", "3", "--top", "60"], "--top must be at most 59"),
         (["run", "--query", "3", "--top", "0"], "--top must be a whole number"),
         (["run", "--query", "3", "--split", "some"], "--split must be one of"),
-        (["run", "--query", "3", "--out", "t.txt"], "--out must be the name of a .csv file"),
+        (
+            ["run", "--query", "3", "--out", "t.txt"],
+            "--out must be a file name with the ending .csv or .html, got 't.txt'",
+        ),
     ],
 )
 def test_wrong_arguments_of_search_are_rejected(here, capsys, arguments, message):

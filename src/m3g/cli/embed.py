@@ -45,7 +45,7 @@ def run(args: Namespace, name: str) -> None:
     from m3g.training.runs.new_data import embed_new
 
     suffix = Path(args.out).suffix if Path(args.out).suffix in omics.SUFFIXES else ".npz"
-    out = check_out(args.out, suffix=suffix)
+    out = check_out(args.out, suffix)
     assert out is not None
     new = args.table is not None or args.views is not None
     if new and args.split is not None:

@@ -75,7 +75,7 @@ def run(args: Namespace, name: str) -> None:
     from m3g.polymatching import NO_ROW
     from m3g.training.runs.files import write_csv
 
-    out = check_out(args.out)
+    out = check_out(args.out, ".csv")
     if len(args.files) < 2:
         raise ValueError(f"files must be k >= 2 files, one per view, got {len(args.files)}.")
     if args.known is not None and not (args.one_to_one or args.allow_unmatched):

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def check_out(name: str | None, *, suffix: str = ".csv") -> Path | None:
-    """Return the path of `--out`; raise unless it is a new file with this suffix in an existing folder."""
+def check_out(name: str | None, *suffixes: str) -> Path | None:
+    """Return the path of `--out`; raise unless it is a new file with one of the suffixes in an existing folder."""
     if name is None:
         return None
     out = Path(name)
-    if out.suffix != suffix:
-        article = "an" if suffix == ".npz" else "a"
-        raise ValueError(f"--out must be the name of {article} {suffix} file, got {name!r}.")
+    if out.suffix not in suffixes:
+        raise ValueError(f"--out must be a file name with the ending {' or '.join(suffixes)}, got {name!r}.")
     if out.exists():
         raise ValueError(f"--out must be a file that does not exist yet, but {out} does: delete it or choose another.")
     if not out.parent.is_dir():

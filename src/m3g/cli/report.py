@@ -45,7 +45,7 @@ def _report(args: Namespace) -> None:
     from m3g.report import collect, page
     from m3g.training.runs.files import write_text
 
-    out = check_out(args.out, suffix=".html") or Path(args.runs[0]) / "report.html"
+    out = check_out(args.out, ".html") or Path(args.runs[0]) / "report.html"
     write_text(out, page([collect(run, trust=args.trust) for run in args.runs]))
     print(f"page      {out}")
 

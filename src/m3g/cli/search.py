@@ -68,7 +68,7 @@ def run(args: Namespace, name: str) -> None:
     from m3g.training.runs.embed import SPLITS
     from m3g.training.runs.files import write_csv
 
-    out = check_out(args.out, suffix=".html" if str(args.out).endswith(".html") else ".csv")
+    out = check_out(args.out, ".csv", ".html")
     checks.positive_int("--top", args.top)
     checks.one_of("--split", args.split, SPLITS)
     shown = _Cells.select(args.run, args.show)
@@ -179,8 +179,8 @@ def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[ob
 
     new = any("=" in value for value in args.query)
     new_query = "<br>".join(
-        cell_html(value, shown.kinds.get(view), Path(), outside=True) if sign else escape(view)
-        for view, sign, value in (argument.partition("=") for argument in args.query)
+        f"{escape(view)}: {cell_html(value, shown.kinds.get(view), Path(), outside=True)}"
+        for view, _, value in (argument.partition("=") for argument in args.query)
     )
     num_plain, folder = len(head) - len(shown.columns), Path() if shown.source is None else shown.source.folder
     tables: dict[str, list[list[str]]] = {}

@@ -15,7 +15,7 @@ from torch import Tensor
 from m3g import _checks
 
 SAMPLED, ROUNDS = 64, 10  # points per cell used by k-means, and its iterations
-PROBED = 0.1  # fraction of the cells that are searched: those nearest to the query
+PROBED, MIN_PROBED = 0.1, 32  # cells that are searched, those nearest to the query: a fraction, and at least a number
 
 
 def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
@@ -45,7 +45,7 @@ def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
         os.close(descriptor)
         faiss.write_index(index, temporary)
         os.replace(temporary, file)
-    index.nprobe = max(1, round(PROBED * cells))
+    index.nprobe = min(cells, max(MIN_PROBED, round(PROBED * cells)))
     _, indices = index.search(queries.detach().cpu().float().contiguous().numpy(), size)
     return torch.from_numpy(indices)
 

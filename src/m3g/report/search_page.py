@@ -16,7 +16,7 @@ MAX_SOUND_BYTES = 2**20  # maximum size of an embedded sound file in bytes
 SOUNDS = {".wav": "audio/wav", ".flac": "audio/flac", ".ogg": "audio/ogg", ".mp3": "audio/mpeg"}
 STYLE = """body{font:16px/1.45 system-ui,sans-serif;margin:1rem auto;max-width:60rem;padding:0 .75rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .5rem;text-align:left;border-bottom:1px solid #ddd;
-overflow-wrap:anywhere}img{max-width:128px;max-height:128px;display:block}audio{max-width:14rem;display:block}
+overflow-wrap:anywhere}th{white-space:nowrap}td{min-width:4rem}img{max-width:128px;max-height:128px;display:block}audio{max-width:14rem;display:block}
 .scroll{overflow-x:auto}@media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}td,th{border-color:#444}}"""
 
 

@@ -143,7 +143,9 @@ def test_a_finished_run_is_extended_and_can_be_resumed_again(config, tmp_path, c
     weights = run.weights.read_bytes()
     assert main(["train", "--resume", str(run.path)]) == 0  # these are the run's settings now, and it is finished
     assert run.weights.read_bytes() == weights
-    capsys.readouterr()
+    complete = "the run was already complete, so no step was trained; a larger --loop.epochs extends it"
+    assert complete in capsys.readouterr().out
+    assert complete not in out
     assert main(["train", "--resume", str(run.path), "--loop.epochs", "3"]) == 2
     assert "loop.epochs must be at least the 5 epochs of the run, got 3" in capsys.readouterr().err
 

@@ -1,4 +1,7 @@
-"""Runs that end before their first checkpoint."""
+"""Runs that end before their first checkpoint, and the first lines of the log."""
+
+import numpy as np
+import pytest
 
 from fixtures import QUICK
 from m3g.cli import main
@@ -26,3 +29,37 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(copy, finished):
     killed.release()
     assert main(["train", "--resume", "killed"]) == 0
     assert killed.weights.read_bytes() == (copy / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("num_missing", "options", "line"),
+    [
+        (0, [], None),
+        (
+            6,
+            [],
+            "6 % of the training entries are missing: the normalised mean of the row's present views replaces them",
+        ),
+        (
+            40,
+            [],
+            "40 % of the training entries are missing: the normalised mean of the row's present views replaces them; "
+            "--loss m3g-pairs omits them and often retrieves more partners",
+        ),
+        (
+            40,
+            ["--loss_options.cost", "product"],
+            "40 % of the training entries are missing: the normalised mean of the row's present views replaces them",
+        ),
+        (40, ["--loss", "m3g-pairs"], "40 % of the training entries are missing: the loss omits them"),
+    ],
+)
+def test_the_log_reports_missing_entries(tmp_path, monkeypatch, capsys, num_missing, options, line):
+    monkeypatch.chdir(tmp_path)
+    for l, view in enumerate(np.random.default_rng(0).normal(size=(3, 100, 4))):
+        view[np.arange(33 * l, 33 * l + num_missing) % 100] = np.nan
+        np.save(f"{l}.npy", view)
+    files = ["--views", "0.npy", "1.npy", "2.npy", "--data_options.val", "0", "--data_options.test", "0"]
+    assert main(["train", *files, *QUICK, *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [text for text in lines if "entries are missing" in text] == [line] * (line is not None)

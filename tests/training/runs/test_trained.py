@@ -192,10 +192,54 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
         ({"photo": [pictures[0], "nowhere.png"]}, "must be image files that exist, got 'nowhere.png'"),
         ({"table": {"age": [1, 2], "colour": ["red"]}}, "view 'table' must have columns of one length"),
         (pandas.DataFrame({"taste": [1]}), "views must have at least one of the columns .*, got taste"),
+        (frame.iloc[:0], "must have at least one row, got none"),
+        ({"caption": frame["caption"][:0]}, "view 'caption' must have at least one row, got none"),
+        ({"photo": b"no image"}, "images must be readable .* got 1 damaged of 1: in the table, view 'photo'"),
+        ({"sound": b"no sound"}, "sounds must be readable .* got 1 damaged of 1: in the table, view 'sound'"),
+        ({"sound": [0.1, 0.2, 0.3]}, r"must have rows of shape \(\d+,\), got an array of shape \(3,\)"),
+        ({"age": [1, "old"]}, "view 'table' must have cells of one type in column 'age', got others"),
+        (str(paths[0]), "views must be a table that exists, got .* to embed a single value, pass a dict"),
+        ([{"captain": "red"}], "views must be named .*, got 'captain': did you mean caption"),
     ):
         with pytest.raises(ValueError, match=message) as error:
             net.embed(wrong)
         assert "\n" not in str(error.value)
+
+
+def test_a_list_of_rows_provides_all_of_its_views(trained, tmp_path):
+    net = m3g.load(trained[0] / "run")
+    content = rows(tmp_path, 2, seed=5, absent=False)
+    image = Image.open(tmp_path / content[0]["photo"])
+    found = net.embed([{"photo": image, "age": 3, "vector": None}, {"vector": content[1]["vector"], "caption": "red"}])
+    alone = [net.embed({"photo": image, "age": 3}), net.embed({"vector": content[1]["vector"], "caption": "red"})]
+    torch.testing.assert_close(found.embeddings, torch.cat([part.embeddings for part in alone], dim=1))
+    assert found.mask.tolist() == torch.cat([part.mask for part in alone], dim=1).tolist()
+    assert found.mask.sum().item() == 4
+
+
+def test_values_unknown_from_the_training_rows_are_reported(trained, refused):
+    run = trained[0] / "run"
+    with pytest.warns(
+        UserWarning, match=r"without a word or category of the training rows \(1 in all, such as 'pink'\)"
+    ):
+        m3g.load(run).embed({"colour": ["pink", "red", None], "age": [1, 2, 3]})
+    wrong = refused("search", run, "--query", "colour=pink")
+    assert "--query must have a category of the training rows in 'colour', got 'pink'." in wrong
+
+
+def test_a_sound_is_a_query_that_finds_its_row(trained, tmp_path, monkeypatch, capsys, refused):
+    folder, table, _ = trained
+    monkeypatch.chdir(tmp_path)
+    row = next(number for number, cells in enumerate(pandas.read_csv(table)["sound"]) if isinstance(cells, str))
+    sound = folder / pandas.read_csv(table)["sound"][row]
+    search = ["search", str(folder / "run"), "--query", f"sound={sound}", "--in", "sound", "--top", "2"]
+    assert main([*search, "--out", "found.csv"]) == 0
+    assert pandas.read_csv("found.csv")["row"][0] == row
+    assert main([*search, "--out", "found.html"]) == 0
+    page = (tmp_path / "found.html").read_text(encoding="utf-8")
+    assert page.count("<audio controls") == 3  # the query and two rows
+    photo = folder / pandas.read_csv(table)["photo"].dropna().iloc[0]
+    assert "view 'sound' must be readable sounds" in refused("search", folder / "run", "--query", f"sound={photo}")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float16", "float32", "float64", "bool"])

@@ -87,7 +87,7 @@ class FileReader(Reader):
     def damaged(self, stored: np.ndarray) -> np.ndarray:
         if stored.dtype != object:
             total, where = len(stored) + self._num_damaged, f"in the table, view {self.name!r}"
-            report_damaged(self._num_damaged, total, f"{self.kind}s", where)
+            report_damaged(self._num_damaged, total, "images" if self.kind == "image" else "sounds", where)
             return np.zeros(len(stored), dtype=bool)
         paths = [Path(path) for path in dict.fromkeys(stored.tolist())]
         if len(paths) == 1 < len(stored):

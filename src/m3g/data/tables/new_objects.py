@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,7 +18,9 @@ from m3g.data.tables.columns import Column, read_columns
 from m3g.data.tables.file_readers import FileReader, colours
 from m3g.data.tables.reader import Cells, Reader, Recipe
 from m3g.data.tables.source import open_table
-from m3g.data.tables.tfidf import TfidfReader
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def make_reader(name: str, recipe: Recipe) -> Reader | None:
@@ -53,32 +57,47 @@ def from_cells(
 
     `values` is a list of cells (strings or paths, None where missing), or a mapping from column names to such lists.
     """
-    arrow = _checks.extra("pyarrow", "train")
     reader = make_reader(name, recipe)
     if reader is None:
         raise ValueError(f"view {name!r} must be an array or a tensor, got {type(values).__name__}.")
-    if isinstance(values, Mapping):
-        columns = {str(column): arrow.array(list(cells)) for column, cells in values.items()}
-    else:
-        plain = [str(value) if isinstance(value, Path) else value for value in values]
-        columns = {reader.columns[0]: arrow.array(plain)}
+    cells = values if isinstance(values, Mapping) else {reader.columns[0]: values}
+    columns = {str(column): _array(name, column, cells[column]) for column in cells}
     unknown = sorted(set(columns) - set(reader.columns))
     if unknown:
         raise ValueError(f"view {name!r} has no column {unknown[0]!r}: its columns are {', '.join(reader.columns)}.")
     if isinstance(reader, FileReader):
         reader.allow_outside = True  # the files are named by the caller, not by a table
-    stored, present = reader.encode(Cells(0, columns, Path()))
+    rows = Cells(0, columns, Path())
+    if zeros := reader.unknown(rows):
+        warnings.warn(
+            f"view {name!r} has values without a word or category of the training rows ({len(zeros)} in all, such as "
+            f"{str(zeros[0])[:40]!r}): they are encoded as zeros.",
+            stacklevel=2,
+        )
+    stored, present = reader.encode(rows)
+    if stored.dtype != object:
+        reader.damaged(stored[present])  # contents of files that cannot be read are an error, like paths
     out = torch.zeros(len(present), *reader.shape, dtype=reader.dtype)
     if present.any():
         out[torch.from_numpy(present)] = reader.tensor(stored[present])
     return out, torch.from_numpy(present)
 
 
-def has_known_words(name: str, recipe: Recipe, text: str) -> bool:
-    """Return whether a text has a word of the vocabulary of a TF-IDF view; TF-IDF of other texts is zero."""
+def _array(name: str, column: str, cells: Iterable[object]) -> pyarrow.Array:
+    arrow = _checks.extra("pyarrow", "train")
+    try:
+        return arrow.array([str(cell) if isinstance(cell, Path) else cell for cell in cells])
+    except arrow.ArrowException as error:
+        raise ValueError(
+            f"view {name!r} must have cells of one type in column {column!r}, got others: {error}."
+        ) from None
+
+
+def is_known(name: str, recipe: Recipe, column: str, value: str) -> bool:
+    """Return whether a text has a word, or whether a category is one, of the training rows; others are zeros."""
     reader = make_reader(name, recipe)
-    assert isinstance(reader, TfidfReader)
-    return reader.num_known_words(text) > 0
+    assert reader is not None
+    return not reader.unknown(Cells(0, {column: _array(name, column, [value])}, Path()))
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:

@@ -93,6 +93,10 @@ class Reader(ABC):
         processor = {"processor": self.processor} if self.processor else {}
         return {"kind": self.kind, "columns": self.columns, **self.given, **processor}
 
+    def unknown(self, cells: Cells) -> list[object]:
+        """Return the values of the cells that are encoded as zeros because the training rows have no such value."""
+        return []
+
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the recipe, which are stored with the weights of the network."""
         return {}

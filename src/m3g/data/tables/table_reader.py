@@ -120,6 +120,12 @@ class TableReader(Reader):
             parts.append(features)
         return np.concatenate(parts, axis=1), present
 
+    def unknown(self, cells: Cells) -> list[object]:
+        assert self.layout is not None
+        known = {part[1]: set(part[2]) for part in self.layout if part[0] == "categories" and part[1] in cells.columns}
+        values = [(column, value) for column in known for value in self._values(cells, column)]
+        return [value for column, value in values if value is not None and _word(value) not in known[column]]
+
     def _values(self, cells: Cells, column: str) -> list[float | str | None]:
         """Return the numbers and words of a column; None for an empty cell, NaN, or a word such as "n/a"."""
         values: list[float | str | None] = []

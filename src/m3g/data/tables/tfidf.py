@@ -128,9 +128,11 @@ class TfidfReader(TextReader):
         stored = np.asarray(features @ self._directions.numpy().T, dtype=np.float32)
         return stored, np.array([text is not None for text in texts])
 
-    def num_known_words(self, text: str) -> int:
-        """Return the number of distinct words of a text that are in the vocabulary."""
-        return int(self._vectorizer.transform([text]).nnz)
+    def unknown(self, cells: Cells) -> list[object]:
+        texts = [text for text in self._texts(cells) if text is not None]
+        if not texts:
+            return []
+        return [text for text, known in zip(texts, self._vectorizer.transform(texts).getnnz(1)) if not known]
 
     def recipe(self) -> Recipe:
         return {"kind": self.kind, "columns": self.columns, "words": self._words}

@@ -14,6 +14,7 @@ from pathlib import Path
 from lightning.pytorch import Callback, Trainer
 
 from m3g.data import ViewsData
+from m3g.losses import ViewLoss
 from m3g.training.loop import checkpoint, logs
 from m3g.training.loop.best import keep_best, too_few_rows
 from m3g.training.loop.build import build_data, build_module, warn_about_small_batches
@@ -160,15 +161,18 @@ def _fit(
                     f"on the schedule of {config.loop.epochs} epochs",
                     flush=True,
                 )
-    has_checkpoint = saved is not None
+    begun = None if saved is None else saved["global_step"]
     del saved  # the trainer has the only copy
     try:
         loggers.start(config)
-        _run(trainer, module, data, folder, resume=has_checkpoint)
+        _run(trainer, module, data, folder, resume=begun is not None)
     except BaseException:
         if first and not folder.checkpoint.exists():
             _discard(created)  # nothing to resume from
         raise
+    if first and trainer.global_step == begun:
+        advice = "; a larger --loop.epochs extends it" if config.loop.max_steps is None else ""
+        print(f"the run was already complete, so no step was trained{advice}", flush=True)
     state = trainer.strategy.lightning_module_state_dict()  # a collective call if the weights are sharded
     weights = {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
     for stopper in stoppers:
@@ -218,7 +222,7 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     line += "".join(f"\nnote: {note}" for note in data.notes)
     if module.start.line:
         line += f"\n{module.start.line}"
-    line += _missing_entries(config, data)
+    line += _missing_entries(config, data, module.loss)
     if few := too_few_rows(config.loop, data):
         line += f"\n{few}"
     if module.views_per_step is not None:
@@ -229,7 +233,7 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     return line
 
 
-def _missing_entries(config: Config, data: ViewsData) -> str:
+def _missing_entries(config: Config, data: ViewsData, loss: ViewLoss) -> str:
     """Return a line about the treatment of missing training entries, with a suggestion if there are many.
 
     It is empty if there are almost none.
@@ -240,7 +244,8 @@ def _missing_entries(config: Config, data: ViewsData) -> str:
         return ""
     replaced = config.loss in ("m3g", "kl")
     treatment = "the normalised mean of the row's present views replaces them" if replaced else "the loss omits them"
-    many = replaced and fraction > MANY_MISSING
+    # A readout combines the views by their product, because pairs of views may be independent.
+    many = replaced and fraction > MANY_MISSING and loss.readout is None
     advice = "; --loss m3g-pairs omits them and often retrieves more partners" if many else ""
     return f"\n{100 * fraction:.0f} % of the training entries are missing: {treatment}{advice}"
 

@@ -45,6 +45,11 @@ def is_picture(value: object) -> TypeGuard[Image]:
     return all(hasattr(value, name) for name in ("convert", "save", "getbands"))
 
 
+def is_rows(value: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
+    """Return whether a value is a list of mappings, one per row."""
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(row, Mapping) for row in value)
+
+
 def is_series(value: object) -> TypeGuard[_Series]:
     """Return whether a value is a series of pandas or polars, without importing them."""
     return hasattr(value, "to_list") and hasattr(value, "dtype") and not is_frame(value)
@@ -94,6 +99,16 @@ def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -
     return views
 
 
+def by_column(rows: Sequence[Mapping[str, object]]) -> Columns:
+    """Return lists by column of rows that are mappings; None where a row has no such column.
+
+    Example:
+        >>> by_column([{"name": "oak"}, {"name": "elm", "price": 3}])
+        {'name': ['oak', 'elm'], 'price': [None, 3]}
+    """
+    return {column: [row.get(column) for row in rows] for column in dict.fromkeys(name for row in rows for name in row)}
+
+
 def convert_view(
     view: object, name: str, shape: tuple[int, ...], recipe: Recipe
 ) -> Tensor | Sequence[object] | Columns:
@@ -112,16 +127,22 @@ def convert_view(
         isinstance(cell, (*CELLS, Mapping)) or is_picture(cell) for cell in view
     ):
         view = [None if _is_missing(cell) else cell for cell in view]
+    if isinstance(view, (list, tuple)) and any(cell is None for cell in view):
+        if kind not in (None, "array"):
+            return list(view)
+        view = [np.full(shape, np.nan) if cell is None else cell for cell in view]
     if isinstance(view, CELLS) or is_picture(view):
         view = [view]
+    if isinstance(view, (list, tuple)) and not view:
+        return view
     if isinstance(view, Mapping):
         lists = {column: cells if _is_list(cells) else [cells] for column, cells in view.items()}
         lengths = sorted({len(cells) for cells in lists.values()})
         if len(lengths) != 1:
             raise ValueError(f"view {name!r} must have columns of one length, got {lengths or 'no columns'}.")
         return lists
-    if isinstance(view, (list, tuple)) and view and all(isinstance(row, Mapping) for row in view):
-        return {column: [row.get(column) for row in view] for column in dict.fromkeys(c for row in view for c in row)}
+    if is_rows(view):
+        return by_column(view)
     if isinstance(view, (list, tuple)) and any(isinstance(cell, CELLS) or is_picture(cell) for cell in view):
         if any(is_picture(cell) for cell in view):
             if kind != "image":
@@ -135,7 +156,8 @@ def convert_view(
 
 def _tensor(view: object, name: str, shape: tuple[int, ...], *, image: bool) -> Tensor:
     try:
-        tensor = torch.as_tensor(view)
+        # PyTorch warns about arrays that are read-only, such as those of PIL images.
+        tensor = torch.as_tensor(np.require(view, requirements="W") if isinstance(view, np.ndarray) else view)
     except (TypeError, ValueError, RuntimeError):
         got = _checks.described(view)
         raise ValueError(f"view {name!r} must be numbers with rows of shape {shape}, got {got}.") from None

@@ -11,7 +11,7 @@ import torch
 
 from m3g import _checks
 from m3g.data.storage.readers import file_names, read_array
-from m3g.data.tables.new_objects import has_known_words
+from m3g.data.tables.new_objects import is_known
 from m3g.evaluation import Embedded
 from m3g.training.runs.export import load
 from m3g.training.runs.trained import TrainedNet
@@ -57,9 +57,13 @@ def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust:
     given: dict[str, np.ndarray | list[str] | dict[str, str]] = {}
     for argument in arguments:
         name, _, value = argument.partition("=")
+        if not value.strip():
+            raise ValueError(f"--query must have a value for {name!r}, got none.")
         recipes = dict(zip(net.view_names, net.inputs or [{"kind": "array"}] * len(net.view_names)))
         table = [view for view, recipe in recipes.items() if name in recipe.get("columns", ()) and name not in recipes]
         if table and recipes[table[0]]["kind"] == "table":
+            if not is_known(table[0], recipes[table[0]], name, value):
+                raise ValueError(f"--query must have a category of the training rows in {name!r}, got {value!r}.")
             cells = given.setdefault(table[0], {})
             assert isinstance(cells, dict)
             cells[name] = value
@@ -73,7 +77,7 @@ def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust:
             raise ValueError(f"--query must name the columns of view {name!r} ({columns}), as in COLUMN=VALUE.")
         if name in given:
             raise ValueError(f"--query must be one value per view, got two for {name!r}.")
-        if kind == "tfidf" and not has_known_words(name, recipes[name], value):
+        if kind == "tfidf" and not is_known(name, recipes[name], recipes[name]["columns"][0], value):
             raise ValueError(
                 f"--query must have at least one word of the training texts of view {name!r}, got {value!r}."
             )

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from m3g.data.tables.new_objects import Recipe, from_cells, from_pixels, open_new
+from m3g.data.tables.source import SUFFIXES
 from m3g.evaluation import Embedded
 from m3g.nets import MultiViewNet
-from m3g.training.runs.given import Frame, by_view, convert_view, is_frame, is_series, split_frame
+from m3g.training.runs.given import Frame, by_column, by_view, convert_view, is_frame, is_rows, is_series, split_frame
 from m3g.training.settings.plain_yaml import Plain
 
 # Views in any of the forms that `TrainedNet` describes.
@@ -31,8 +32,8 @@ class TrainedNet(MultiViewNet):
     255 or be PIL images.
 
     A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
-    table, a data frame, or a row of a data frame provides all views whose columns it has. A dictionary may also name
-    single columns of a view of numbers and categories.
+    table, a data frame, a row of a data frame, or a list of dictionaries with one row each provides all views whose
+    columns it has. A dictionary may also name single columns of a view of numbers and categories.
     """
 
     view_names: list[str]
@@ -112,7 +113,7 @@ class TrainedNet(MultiViewNet):
         """Yield the tensors of the views (None if missing) and the mask of a table, `ROWS` rows at a time."""
         if not self.inputs:
             raise ValueError("views must be arrays for a run that was trained on arrays, got the path of a table.")
-        if not Path(path).exists():
+        if not (Path(path).is_dir() or (Path(path).exists() and Path(path).suffix in SUFFIXES)):
             hint = f"to embed a single value, pass a dict, such as {{{self.view_names[0]!r}: ...}}"
             raise ValueError(f"views must be a table that exists, got {str(path)!r}: {hint}.")
         columns = open_new(path, self.view_names, self.inputs)
@@ -128,6 +129,9 @@ class TrainedNet(MultiViewNet):
             views = views.to_frame().T  # a row of a pandas data frame
         if is_frame(views):
             views = split_frame(views, self.view_names, self.inputs)
+        tables_only = self.inputs and all(recipe.get("kind") == "table" for recipe in self.inputs)
+        if is_rows(views) and not tables_only:
+            views = by_column(views)
         if isinstance(views, Mapping):
             by_name = by_view(views, self.view_names, self.inputs)
             views = [by_name.get(name) for name in self.view_names]
@@ -149,16 +153,18 @@ class TrainedNet(MultiViewNet):
     def _convert_view(self, view: object, l: int) -> tuple[Tensor, Tensor]:
         name, shape = self.view_names[l], self.view_shapes[l]
         recipe = self.inputs[l] if self.inputs else {}
-        if isinstance(view, (list, tuple)) and len(view) == 0:
-            raise ValueError(f"view {name!r} must have at least one row, got none.")
         tensor = convert_view(view, name, shape, recipe)
+        rows = next(iter(tensor.values())) if isinstance(tensor, Mapping) else tensor
+        if (rows.shape if isinstance(rows, Tensor) else (len(rows),))[:1] == (0,):
+            raise ValueError(f"view {name!r} must have at least one row, got none.")
         if not isinstance(tensor, Tensor):
             return from_cells(name, recipe, tensor)
         if recipe.get("kind") == "image" and tensor.dtype == torch.uint8:
             tensor = from_pixels(tensor, shape[-1], recipe)
         tensor = tensor.unsqueeze(1) if tensor.ndim == 1 and shape == (1,) else tensor
         if tensor.ndim < 1 or tuple(tensor.shape[1:]) != shape:
-            raise ValueError(f"view {name!r} must have rows of shape {shape}, got {tuple(tensor.shape[1:])}.")
+            got = tuple(tensor.shape[1:]) if tensor.ndim > 1 else f"an array of shape {tuple(tensor.shape)}"
+            raise ValueError(f"view {name!r} must have rows of shape {shape}, got {got}.")
         tensor = self._cast(tensor, l)
         if not tensor.is_floating_point():
             return tensor, torch.ones(len(tensor), dtype=torch.bool)
