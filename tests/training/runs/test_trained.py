@@ -209,7 +209,7 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
 def test_a_list_of_rows_provides_all_of_its_views(trained, tmp_path):
     net = m3g.load(trained[0] / "run")
     content = rows(tmp_path, 2, seed=5, absent=False)
-    image = Image.open(tmp_path / content[0]["photo"])
+    image = Image.open(tmp_path / content[0]["photo"]).copy()
     found = net.embed([{"photo": image, "age": 3, "vector": None}, {"vector": content[1]["vector"], "caption": "red"}])
     alone = [net.embed({"photo": image, "age": 3}), net.embed({"vector": content[1]["vector"], "caption": "red"})]
     torch.testing.assert_close(found.embeddings, torch.cat([part.embeddings for part in alone], dim=1))

@@ -127,7 +127,7 @@ def convert_view(
         isinstance(cell, (*CELLS, Mapping)) or is_picture(cell) for cell in view
     ):
         view = [None if _is_missing(cell) else cell for cell in view]
-    if isinstance(view, (list, tuple)) and any(cell is None for cell in view):
+    elif isinstance(view, (list, tuple)) and any(cell is None for cell in view):
         if kind not in (None, "array"):
             return list(view)
         view = [np.full(shape, np.nan) if cell is None else cell for cell in view]
