@@ -1,1 +1,1 @@
-"""Experiments of the documentation: one file or folder per table or figure, for `m3g reproduce`, `bench` and `demo`."""
+"""Experiments of the documentation, one file or folder each, for `m3g reproduce`, `m3g bench` and `m3g demo`."""

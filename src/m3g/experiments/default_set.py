@@ -1,11 +1,11 @@
-"""M3G and pairwise InfoNCE on the built-in data set.
+"""M3G and pairwise InfoNCE on the built-in six-view digits.
 
 `m3g reproduce default-set`: 36 runs of about 30 seconds on one core; no data required. Expected: a tie.
 
-Both losses train the same network on the six views of the digits, with the same optimiser and number of epochs. Every
-seed has a different split of the rows. Both losses are trained with every seed over a grid of the same size (three
-values of epsilon or temperature, without and with dropout). The best setting on the validation splits is evaluated on
-the test splits, which are not used for any choice.
+Both losses train the same network with the same optimiser and number of epochs. Every seed has a different split of the
+rows. Both losses have a grid of the same size (three values of epsilon or temperature, without and with dropout), which
+is trained with every seed. The best setting on the validation splits is evaluated on the test splits, which are not
+used for any choice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from m3g.training.runs.files import write_json
 from m3g.training.runs.folder import environment
 from m3g.training.settings.config import Config
 
-# Linear probe and nearest neighbours on the mean of the views; R@1 in another view; a probe trained on one view and
-# tested on another; objects that the best polymatching matches correctly in all views.
+# Scores of the table and their titles; `m3g.evaluation.METRICS` defines them.
 COLUMNS = {
     "linear_mean": "linear",
     "knn_mean": "k-NN",
@@ -43,8 +42,7 @@ METHODS = {
     "infonce-pwe": ("temperature", (0.1, 0.15, 0.2)),
 }
 DROPOUTS = (0.0, 0.1)
-# Scores whose mean selects a setting.
-CHOSEN_BY = ("linear_mean", "recall_at_1", "linear_transfer")
+SELECTION_SCORES = ("linear_mean", "recall_at_1", "linear_transfer")  # their mean on validation rows selects a setting
 
 
 class Summary(TypedDict):
@@ -54,7 +52,7 @@ class Summary(TypedDict):
     deviation: dict[str, float]
 
 
-class Tried(TypedDict):
+class GridSetting(TypedDict):
     """A setting of a grid with its validation scores."""
 
     value: float
@@ -63,11 +61,17 @@ class Tried(TypedDict):
     validation: Summary
 
 
-class Chosen(Summary):
-    """Test scores of the best setting of a method, and all settings of its grid."""
+class MethodResult(Summary):
+    """Test scores of the best setting of a method.
 
-    best: Tried
-    tried: list[Tried]
+    Attributes:
+        best: the best setting.
+        tried: all settings of the grid.
+        runs: the test scores of the best setting by seed.
+    """
+
+    best: GridSetting
+    tried: list[GridSetting]
     runs: list[dict[str, float]]
 
 
@@ -84,7 +88,7 @@ def settings(loss: str, *, value: float | None = None, dropout: float = 0.0, see
 
 
 def grid_config(loss: str, *, value: float, dropout: float, seed: int) -> Config:
-    """Return the configuration of a run: one split per seed, and for M3G all triples of views in each step."""
+    """Return the configuration of a run: one split per seed, and triples of views for M3G."""
     config = settings(loss, value=value, dropout=dropout, seed=seed)
     # Split 0 is the one on which the defaults of `m3g train` were chosen.
     config.data_options = {"split_seed": seed + 1}
@@ -94,7 +98,7 @@ def grid_config(loss: str, *, value: float, dropout: float, seed: int) -> Config
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Return every setting of both grids, with every seed."""
+    """Return the runs of every setting of both grids with every seed."""
     specs = []
     for seed in range(request.seeds):
         for loss in filter(request.wants, METHODS):
@@ -131,7 +135,7 @@ def collect(results: list[Result], folder: Path) -> str:
     for loss in METHODS:
         loss_results = [row for row in results if row["labels"]["arm"] == loss]
         if loss_results:
-            methods[loss] = chosen(loss_results)
+            methods[loss] = method_result(loss_results)
     raw = summary([raw_features(split_seed=seed + 1) for seed in seeds], ("linear_mean", "knn_mean"))
     numbers = {"methods": methods, "raw": raw, "seeds": seeds, "environment": environment()}
     write_json(folder / "default_set.json", numbers)
@@ -150,17 +154,17 @@ def collect(results: list[Result], folder: Path) -> str:
     return "\n".join([*lines, "", markdown(rows), "", f"numbers     {folder / 'default_set.json'}"])
 
 
-def chosen(results: list[Result]) -> Chosen:
-    """Evaluate one method: its grid on the validation splits, and the runs of the best setting on the test splits."""
-    tried: list[tuple[Tried, list[dict[str, float]]]] = []
+def method_result(results: list[Result]) -> MethodResult:
+    """Select the best setting of a method on the validation splits; return its test scores and the whole grid."""
+    grid: list[tuple[GridSetting, list[dict[str, float]]]] = []
     for value, dropout in sorted({(row["labels"]["value"], row["labels"]["dropout"]) for row in results}):
         rows = [row for row in results if (row["labels"]["value"], row["labels"]["dropout"]) == (value, dropout)]
-        validation = summary([row["metrics"]["val"] for row in rows], CHOSEN_BY)
+        validation = summary([row["metrics"]["val"] for row in rows], SELECTION_SCORES)
         score = statistics.fmean(validation["mean"].values())
         tests = [row["metrics"]["test"] for row in sorted(rows, key=lambda row: row["labels"]["seed"])]
-        tried.append(({"value": value, "dropout": dropout, "score": score, "validation": validation}, tests))
-    best, tests = max(tried, key=lambda pair: pair[0]["score"])
-    return {"best": best, "tried": [setting for setting, _ in tried], "runs": tests, **summary(tests, COLUMNS)}
+        grid.append(({"value": value, "dropout": dropout, "score": score, "validation": validation}, tests))
+    best, tests = max(grid, key=lambda pair: pair[0]["score"])
+    return {"best": best, "tried": [setting for setting, _ in grid], "runs": tests, **summary(tests, COLUMNS)}
 
 
 def _line(numbers: dict[str, float]) -> str:
@@ -168,11 +172,11 @@ def _line(numbers: dict[str, float]) -> str:
 
 
 def summary(runs: list[dict[str, float]], names: Iterable[str]) -> Summary:
-    """Return mean and standard deviation over the seeds."""
-    spread = {name: [run[name] for run in runs] for name in names}
+    """Return the mean and the standard deviation of each score over the runs."""
+    scores = {name: [run[name] for run in runs] for name in names}
     return {
-        "mean": {name: statistics.fmean(values) for name, values in spread.items()},
-        "deviation": {name: statistics.stdev(values) if len(values) > 1 else 0.0 for name, values in spread.items()},
+        "mean": {name: statistics.fmean(values) for name, values in scores.items()},
+        "deviation": {name: statistics.stdev(values) if len(values) > 1 else 0.0 for name, values in scores.items()},
     }
 
 

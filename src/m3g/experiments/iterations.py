@@ -1,11 +1,12 @@
 """Steps to tolerance against epsilon: Sinkhorn and the factored solver.
 
-`m3g reproduce iterations`: 150 runs, 10 seconds; no data required. Expected: 1 to about 10 steps of the factored
+`m3g reproduce iterations`: 150 runs, half a minute; no data required. Expected: 1 to about 10 steps of the factored
 solver, 5 to several hundred sweeps of Sinkhorn.
 
-The views are partly aligned: k noisy copies of n unit vectors. Sinkhorn (the paper's Algorithm 1) runs on the dense
-tensor. The factored solver takes sweeps and, if these converge slowly, Newton steps on the same problem. A solve that
-does not reach the tolerance is counted with its steps and marked as stopped.
+The views are partly aligned: k noisy copies of n random vectors, normalised. Sinkhorn (the paper's Algorithm 1)
+iterates on the dense tensor. On the same problem, the factored solver executes sweeps and, if these converge slowly,
+Newton steps. The steps of a solve that stops before it reaches the tolerance are also counted, and the table marks it
+as stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TOLERANCE = 1e-3
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Return every solver, number of views and epsilon, seed by seed."""
+    """Return a run for every solver, number of views and epsilon, seed by seed."""
     return [
         RunSpec(
             "iterations",

@@ -1,9 +1,9 @@
 """Fraction of a training step spent in the loss, and memory saved by teacher views.
 
 `m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data required. Expected: 0.001 % of a step with
-k = 2, 0.007 % with k = 4. Also `m3g bench overhead` and `m3g bench memory`. The encoder is ViT-B/16. A full step on a
-CPU takes minutes, so the network is measured on a few images and scaled linearly to all of them; the loss is
-measured at full size.
+k = 2, 0.007 % with k = 4. `m3g bench overhead` and `m3g bench memory` use the same functions. The encoder is ViT-B/16.
+A full step takes minutes on a CPU, so the network is measured on a few images and scaled linearly to all of them; the
+loss is measured at full size.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def overhead(
     epsilon: float | None = None,
     temperature: float | None = None,
 ) -> list[dict[str, float]]:
-    """Return one row per k: seconds of the loss, of the rest of a step, and the fraction of the loss."""
+    """Return one row per k: seconds of the loss and of the rest of a step, and the fraction of the step in the loss."""
     per_student, per_teacher = network_seconds(images=images, repeats=repeats)
     rows = []
     for k in ks:

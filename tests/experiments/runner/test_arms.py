@@ -25,13 +25,13 @@ def test_a_grid_has_every_combination():
     assert set(found[0]) == {"loss_options.temperature", "optim.learning_rate"}
 
 
-def test_every_setting_is_tried_by_runs_of_the_grid():
+def test_every_setting_is_evaluated_by_runs_of_the_grid():
     changes = [{"loss_options.epsilon": value} for value in (0.1, 0.2)]
     tried, candidates = grid_runs(changes, [RUN, RUN.with_changes({"config": {"seed": 4}}, seed=4)])
     assert [run.settings["config"]["loss_options"]["epsilon"] for run in tried] == [0.1, 0.1, 0.2, 0.2]
     assert {run.labels["stage"] for run in tried} == {"grid"}
     assert [candidate.change for candidate in candidates] == changes
-    assert [run for candidate in candidates for run in candidate.tried_by] == [run.id for run in tried]
+    assert [run for candidate in candidates for run in candidate.evaluated_by] == [run.id for run in tried]
 
 
 def test_other_lengths_differ_only_in_their_steps():

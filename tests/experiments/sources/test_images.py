@@ -39,12 +39,12 @@ def test_tiny_imagenet_as_downloaded_gives_what_the_archive_gives(tmp_path):
     public = tmp_path / "sets" / "tiny-imagenet-200"
     notes = []
     with zipfile.ZipFile(tmp_path / "tinyimagenet10_jpg.zip", "w") as archive:
-        for number, kind in enumerate((*images.TEN, "n09999999")):
+        for number, kind in enumerate((*images.TEN_CLASSES, "n09999999")):
             train, val = f"{kind}_0.JPEG", f"val_{number}.JPEG"
             picture(public / "train" / kind / "images" / train, number)
             picture(public / "val" / "images" / val, 100 + number)
             notes.append(f"{val}\t{kind}\t0\t0\t9\t9\n")
-            if kind in images.TEN:
+            if kind in images.TEN_CLASSES:
                 archive.write(public / "train" / kind / "images" / train, f"train/{kind}/{train}")
                 archive.write(public / "val" / "images" / val, f"val/{kind}/{val}")
     (public / "val" / "val_annotations.txt").write_text("".join(notes))

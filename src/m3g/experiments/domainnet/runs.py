@@ -31,10 +31,10 @@ from m3g.experiments.runner.references import REFERENCES, Network, fit_or_refere
 from m3g.experiments.sources.images import STYLES, TREES, check_paper_domains, prepare_fonts, prepare_tree
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
-RATES = (1e-2, 3e-3, 3e-2)  # temperatures are compared with the first
-WIDE = (*TEMPERATURES, 1.0)  # on the fonts, the largest value of the common grid was chosen
+RATES = (1e-2, 3e-3, 3e-2)  # temperatures are compared at the first rate
+WIDE_TEMPERATURES = (*TEMPERATURES, 1.0)  # on the fonts, the largest value of the common grid was chosen
 STEPS = 1000
-LENGTHS = (200, 3000)
+LENGTHS = (200, 3000)  # other numbers of steps, for the methods `LENGTHS_OF`
 LENGTHS_OF = ("m3g", "infonce-pwe")
 DOMAINS = {"fonts": STYLES, **{name: tree.domains for name, tree in TREES.items()}}
 FILES = {"fonts": "fonts.npz", **{name: f"{name}_edges.npz" for name in TREES}}
@@ -97,14 +97,16 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield per data set the grids, then three seeds, references, controls (fonts only) and the other seeds."""
+    """Yield, for every data set, the grids, three seeds, the references, the controls (fonts only) and other seeds."""
     rates = RATES[:1] if request.miniature else RATES
     for data, domains in DOMAINS.items():
         tuned: dict[str, Tuned] = {}
         for method in filter(request.wants, METHODS):
             tuning = _run(data, method, TUNED_ON[data], TUNING_SEED, request)
             has_temperature = not method.startswith("byol")
-            tuned[method] = temperature_then_rate(tuning, rates, has_temperature=has_temperature, temperatures=WIDE)
+            tuned[method] = temperature_then_rate(
+                tuning, rates, has_temperature=has_temperature, temperatures=WIDE_TEMPERATURES
+            )
             yield from tuned[method].runs
         main = [
             grid.chosen(_run(data, method, held_out, seed, request))
@@ -201,7 +203,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict
 
 @torch.no_grad()
 def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[str, float | dict[str, float]]:
-    """Return the accuracy of probes on the features of all seen domains together, and of each separately."""
+    """Return the accuracies of a probe of all seen domains and of a probe of each of them, and the effective rank."""
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MAX_TEST_IMAGES // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MAX_TEST_IMAGES)

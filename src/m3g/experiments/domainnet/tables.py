@@ -34,14 +34,20 @@ def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md`, and figures for every data set that has runs."""
     parts = [hours(results)]
     for data, title in TITLES.items():
-        mine = [row for row in results if row["labels"]["data"] == data]
-        tests = [row for row in mine if row["labels"]["stage"] == "test"]
+        set_results = [row for row in results if row["labels"]["data"] == data]
+        tests = [row for row in set_results if row["labels"]["stage"] == "test"]
         if tests:
-            parts += [f"## {title}", _table(tests), _references(mine), _comparison(tests), _single(tests, data, folder)]
-            parts += [_grid(mine), _controls(mine, tests)]
+            parts += [
+                f"## {title}",
+                _table(tests),
+                _references(set_results),
+                _comparison(tests),
+                _single(tests, data, folder),
+            ]
+            parts += [_grid(set_results), _controls(set_results, tests)]
             _picture(tests, folder / data)
             parts.append(f"![Accuracy on each unseen domain]({data}.png)")
-            parts += length_table(mine, _unseen, folder / f"{data}_steps", test_to_train=0.0)
+            parts += length_table(set_results, _unseen, folder / f"{data}_steps", test_to_train=0.0)
     parts += ["## Published (DomainNet, ViT-B/16, 300 epochs)", _published()]
     return write_table(parts, folder)
 
@@ -67,20 +73,19 @@ def _table(tests: list[Result]) -> str:
         rows.append([domain, *(percent([v for (d, _), v in arms[arm].items() if d == domain]) for arm in arms)])
     rows.append(["mean of domains", *(_mean_of_domains(values, domains) for values in arms.values())])
     rows.append(rank_row(arms))
-    # Near 1 after collapse.
-    used: dict[str, list[float]] = {arm: [] for arm in arms}
+    effective_ranks: dict[str, list[float]] = {arm: [] for arm in arms}  # near 1 after collapse
     for row in tests:
-        used[row["labels"]["arm"]].append(row["metrics"].get("effective_rank", math.nan))
-    means = {arm: statistics.fmean(values) for arm, values in used.items()}
+        effective_ranks[row["labels"]["arm"]].append(row["metrics"].get("effective_rank", math.nan))
+    means = {arm: statistics.fmean(values) for arm, values in effective_ranks.items()}
     rows.append(["effective rank", *("—" if math.isnan(mean) else f"{mean:.0f}" for mean in means.values())])
     seeds = {arm: len({seed for _, seed in values}) for arm, values in arms.items()}
     rows.append(["seeds", *(str(seeds[arm]) for arm in arms)])
     return markdown(rows)
 
 
-def _references(mine: list[Result]) -> str:
+def _references(set_results: list[Result]) -> str:
     """Return the scores of the inputs, and of the same network with labels."""
-    arms = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    arms = scores([row for row in set_results if row["labels"]["stage"] == "reference"])
     domains = sorted({domain for values in arms.values() for domain, _ in values})
     rows = {
         domain: {arm: percent([v for (d, _), v in values.items() if d == domain]) for arm, values in arms.items()}
@@ -91,20 +96,20 @@ def _references(mine: list[Result]) -> str:
 
 
 def _mean_of_domains(values: dict[tuple[str, int], float], domains: list[str]) -> str:
-    """Return the mean over domains of each seed that has all of them, then mean ± standard deviation over seeds."""
+    """Return mean ± standard deviation over seeds of the mean over domains, for the seeds that have all domains."""
     seeds = {seed for _, seed in values}
     whole = [seed for seed in sorted(seeds) if all((domain, seed) in values for domain in domains)]
     return percent([statistics.fmean(values[domain, seed] for domain in domains) for seed in whole])
 
 
 def _comparison(tests: list[Result]) -> str:
-    """Compare M3G with the others; the unseen domain is the unit, because seeds of one domain share its images."""
+    """Compare M3G with the others over the unseen domains, because seeds of one domain share its images."""
     table = difference_table(scores(tests), "m3g", test_to_train=0.0, split_of=lambda key: key[0], splits="domains")
     return table and f"{table}\n\n{NOTE}"
 
 
 def _single(tests: list[Result], data: str, folder: Path) -> str:
-    """Evaluate probes trained on one seen domain: heat maps, and the average rank over all of them."""
+    """Plot heat maps of probes trained on one seen domain; return a table of mean accuracies and average ranks."""
     names = sorted({name for row in tests for name in (row["labels"]["held_out"], *row["metrics"]["single"])})
     values: dict[str, dict[tuple[str, str], list[float]]] = {}  # arm, (seen domain, unseen domain)
     ranked: dict[str, dict[tuple[str, str, int], float]] = {}
@@ -132,13 +137,13 @@ def _single(tests: list[Result], data: str, folder: Path) -> str:
     )
 
 
-def _grid(mine: list[Result]) -> str:
-    """Return the evaluated settings by their accuracy on validation images of the seen domains; the best is marked."""
-    tried = [row for row in mine if row["labels"]["stage"] == "grid"]
+def _grid(set_results: list[Result]) -> str:
+    """Return a table of the grids with the accuracy on validation images of the seen domains; the best is marked."""
+    grid = [row for row in set_results if row["labels"]["stage"] == "grid"]
     rows = [["method", "setting", "validation %", ""]]
-    for arm in (arm for arm in ARMS if any(row["labels"]["arm"] == arm for row in tried)):
+    for arm in (arm for arm in ARMS if any(row["labels"]["arm"] == arm for row in grid)):
         settings: dict[str, list[float]] = {}
-        for row in tried:
+        for row in grid:
             if row["labels"]["arm"] == arm:
                 name = setting(grid_values(row["labels"]))
                 settings.setdefault(name, []).append(row["metrics"]["validation"])
@@ -150,10 +155,10 @@ def _grid(mine: list[Result]) -> str:
     return markdown(rows) if len(rows) > 1 else ""
 
 
-def _controls(mine: list[Result], tests: list[Result]) -> str:
+def _controls(set_results: list[Result], tests: list[Result]) -> str:
     """Compare each control with the same method without it, on the same domains and seeds."""
     controls: dict[str, list[Result]] = {}
-    for row in sorted(mine, key=lambda row: row["labels"].get("control", "")):
+    for row in sorted(set_results, key=lambda row: row["labels"].get("control", "")):
         if row["labels"]["stage"] == "control":
             controls.setdefault(row["labels"]["control"], []).append(row)
     return control_table(

@@ -1,7 +1,7 @@
 """A few labels on signals of several channels (the paper's Table 3).
 
 `m3g reproduce eeg --data SETS --sets sleep`: 94 runs of 1000 steps, 55 minutes on a shared core. Expected with 1000
-labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `raw`: 88 runs; expected 50 to 59 %, chance.
+labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 59 %, where chance is 50 %.
 
 Networks learn from the channels without labels; a linear combination of the channels and a linear classifier then
 learn from s labels per class, and are tested on all recordings of unseen subjects. Balanced accuracy.
@@ -45,9 +45,8 @@ from m3g.experiments.sources.signals import (
 from m3g.training import build_data
 from m3g.training.settings.config import Config
 
-# arm: (loss, points per batch, options of the loss). The first three are the two rows of the paper, and InfoNCE with
-# the batch size of M3G.
-Arm = tuple[str, int, Settings]
+Arm = tuple[str, int, Settings]  # loss, points per batch, options of the loss
+# The two rows of the paper, and InfoNCE with the batch size of M3G.
 MAIN: dict[str, Arm] = {
     "m3g, n = 16": ("m3g", 16, {}),
     "infonce-pwe, n = 64": ("infonce-pwe", 64, {"symmetric": True}),
@@ -57,7 +56,7 @@ CONTROLS: dict[str, Arm] = {
     "infonce-pwe, n = 16, one direction": ("infonce-pwe", 16, {}),
     "infonce-ave, n = 16": ("infonce-ave", 16, {}),
 }
-# As in the paper: not chosen on validation.
+# The paper's values, not chosen on validation rows.
 UNTUNED: dict[str, Arm] = {
     "m3g, n = 16, untuned": ("m3g", 16, {"epsilon": 0.2}),
     eeg_tables.OTHER_SCALE: ("m3g", 16, {"epsilon": 0.2, "cost": "cv-algorithm2"}),
@@ -65,9 +64,9 @@ UNTUNED: dict[str, Arm] = {
 }
 PAPER: dict[str, Settings] = {"m3g": {"epsilon": 0.2}, "infonce-pwe": {"temperature": 0.5, "symmetric": True}}
 METHODS = ("m3g", "infonce-pwe", "infonce-ave")
-RATES = (3e-3, 1e-3, 1e-2)  # temperatures are compared with the first
+RATES = (3e-3, 1e-3, 1e-2)  # temperatures are compared at the first rate
 STEPS = {"sleep": 1000, "raw": 200, "windows": 1000}
-LENGTHS = (100, 300, 3000)
+LENGTHS = (100, 300, 3000)  # other numbers of steps, for the arms `LENGTHS_OF`
 LENGTHS_OF = ("m3g, n = 16", "infonce-pwe, n = 16")
 # Sets of raw signals: the file for training the encoder, and the one to which it is transferred.
 PRETRAIN = {"raw": "eegmat.npz", "windows": "pretrain_windows.npz"}
@@ -77,7 +76,14 @@ TUNING_SEED = 100
 
 
 class Scores(TypedDict):
-    """Balanced accuracy on the validation rows; on the test rows (`shots`) and accuracy by the labels per class."""
+    """Scores of a few-shot probe.
+
+    Attributes:
+        validation: balanced accuracy on validation rows.
+        shots, accuracy: balanced accuracy and accuracy on test rows, by the number of labels per class.
+        test_rows: number of test rows.
+        most_shots: largest possible number of labels per class.
+    """
 
     validation: float
     shots: dict[str, float]
@@ -115,7 +121,7 @@ def laptop_config(data: str, loss: str, n: int, options: Settings, *, seed: int,
             "data_options": {"batch_size": n, "split_seed": seed},
             "loss": loss,
             "loss_options": dict(options),
-            # M3G compares all views at once; the windows may have other channels, whose number is not known here.
+            # M3G compares all views at once; the number of channels of `windows` is not known here.
             "views_per_step": len(SENSORS) if loss == "m3g" and data != "windows" else None,
             "heads": {"embedding_size": 32, "hidden": None},
             "optim": {"min_learning_rate": 1e-5, "warmup_epochs": 0.0, "weight_decay": 5e-4, "betas": [0.9, 0.999]},
@@ -140,7 +146,7 @@ def _run(data: str, arm: str, parts: Arm, seed: int, request: Request) -> RunSpe
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield the paper's rows on the sleep features, their controls, then both on the raw signals; seed by seed."""
+    """Yield, for every data set, the paper's arms, the controls and the references, each with its grid first."""
     for data in sets("laptop"):
         for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
             yield from _block(data, tuned, untuned, request)
@@ -215,7 +221,7 @@ def _reference(settings: Settings, config: Config, data: Path) -> tuple[Network,
 
 
 def few_shot(net: Network, data: ViewsData, *, seed: int) -> Scores:
-    """Return the balanced accuracy with s labels per class, on the embeddings of all channels."""
+    """Return the scores of probes of the embeddings of all channels, trained with s labels per class."""
     train, val, test = (_embedded(net, data, split) for split in SPLITS)
     most = most_shots(train[1])
     # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer than 2 s
@@ -249,7 +255,7 @@ def _embedded(net: Network, data: ViewsData, split: Split) -> tuple[Tensor, Tens
 
 
 def target_of(name: str, data: Path, seed: int, *, batch_size: int = DEFAULT_BATCH_SIZE) -> Signals:
-    """Return the target set of an encoder of raw signals; subjects are split by the seed."""
+    """Return the data set to which an encoder of raw signals is transferred, with subjects split by the seed."""
     return Signals([data / TARGET[name]], val=0.2, test=0.2, split_seed=seed, seed=seed, batch_size=batch_size)
 
 

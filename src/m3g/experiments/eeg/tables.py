@@ -29,19 +29,19 @@ def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md`, and a figure for every data set that has runs."""
     parts = [hours(results)]
     for data, title in TITLES.items():
-        mine = [row for row in results if row["labels"]["data"] == data]
-        tests = [row for row in mine if row["labels"]["stage"] == "test"]
+        set_results = [row for row in results if row["labels"]["data"] == data]
+        tests = [row for row in set_results if row["labels"]["stage"] == "test"]
         if not tests:
             continue
         arms = scores(tests)
-        plain = scores(tests, "accuracy")  # which the paper reports; older runs have only the balanced one
+        plain = scores(tests, "accuracy")  # as in the paper; older runs have balanced accuracy only
         parts += [
             f"## {title}",
             _table(arms),
             _table(plain, "accuracy %") if plain else "",
-            _references(mine),
+            _references(set_results),
             *_comparisons(arms, data),
-            _grid(mine),
+            _grid(set_results),
         ]
         curves = lines(arms, test_to_train=OVERLAP[data])
         paper = {arm: {s: (value, 0.0) for s, value in by.items()} for arm, by in published.EEG.items()}
@@ -50,7 +50,7 @@ def collect(results: list[Result], folder: Path) -> str:
             published=paper,
         )  # fmt: skip
         parts.append(f"![Balanced accuracy against the number of labels per class]({data}.png)")
-        parts += length_table(mine, lambda row: None, folder / f"{data}_steps", test_to_train=OVERLAP[data])
+        parts += length_table(set_results, lambda row: None, folder / f"{data}_steps", test_to_train=OVERLAP[data])
     parts += ["## Published (PhysioNet 2018 to SleepEDFx, mean of five seeds)", _published()]
     return write_table(parts, folder)
 
@@ -82,9 +82,9 @@ def _table(arms: Scores, title: str = "balanced accuracy %") -> str:
     return markdown(rows)
 
 
-def _references(mine: list[Result]) -> str:
+def _references(set_results: list[Result]) -> str:
     """Return the scores of the inputs, and of the same network with all labels of the training subjects."""
-    references = scores([row for row in mine if row["labels"]["stage"] == "reference"])
+    references = scores([row for row in set_results if row["labels"]["stage"] == "reference"])
     rows = {f"s = {s}": {name: _cell(by, s) for name, by in references.items()} for s in _shots(references)}
     return reference_table("references, balanced accuracy %", rows)
 
@@ -98,9 +98,9 @@ def _comparisons(arms: Scores, data: str) -> list[str]:
     return parts
 
 
-def _grid(mine: list[Result]) -> str:
-    tried = [row for row in mine if row["labels"]["stage"] == "grid"]
-    return grid_table(sorted(tried, key=lambda row: (row["labels"]["arm"], -row["metrics"]["validation"])), first="arm")
+def _grid(set_results: list[Result]) -> str:
+    grid = [row for row in set_results if row["labels"]["stage"] == "grid"]
+    return grid_table(sorted(grid, key=lambda row: (row["labels"]["arm"], -row["metrics"]["validation"])), first="arm")
 
 
 def _published() -> str:

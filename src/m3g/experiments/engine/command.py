@@ -1,4 +1,4 @@
-"""The `m3g reproduce` command."""
+"""Actions of `m3g reproduce`: plan, execute and collect the runs of an experiment, or write cluster scripts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def reproduce(args: Namespace) -> int:
 
 
 def _extend(experiment: Experiment, file: str | None, source: Path | None, store: Store) -> set[str]:
-    """Register the user's data sets and losses; return the names in the file of `--add`."""
+    """Register the user's data sets and losses; return the names of those in the file of `--add`."""
     if experiment.extend is None:
         if file is not None:
             raise ValueError(f"--add must be omitted for {experiment.name}, got {file!r}: only views accepts it.")
@@ -94,7 +94,7 @@ def build_request(experiment: Experiment, args: Namespace, added: set[str]) -> R
 def prepare_sets(
     experiment: Experiment, specs: Sequence[RunSpec], scale: str, source: Path | None, target: Path
 ) -> dict[str, str]:
-    """Create the files that the runs read; return the missing data sets, each with the reason."""
+    """Create the files that the runs read; return, by name, why a data set is missing."""
     used = {spec.labels.get("data") for spec in specs}
     missing = {}
     for name, prepare in experiment.sets(scale).items():
@@ -134,7 +134,7 @@ def _plan(
     print(f"plan        {store.plan / 'ID.yaml'}, one per run")
     if args.slurm:
         _slurm(specs, store, args)
-    print(f"data        {'complete' if ready else 'missing: the plan includes all data sets'}")
+    print(f"data        {'complete' if ready else 'missing: the plan includes all data sets nevertheless'}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Plan of an experiment: one YAML per run, and the expected time and memory."""
+"""Plan of an experiment: a settings file per run, and the expected time and memory."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
         if "reference" in spec.settings:
             notes.append(f"# in place of the loss: {REFERENCES[spec.settings['reference']]}")
         if spec.candidates:
-            tried = (*spec.candidates, *spec.then)
-            names = ", ".join(sorted({name for candidate in tried for name in candidate.change}))
-            notes.append(f"# {names}: replaced by the best of {len(tried)} settings on validation rows")
+            candidates = (*spec.candidates, *spec.then)
+            names = ", ".join(sorted({name for candidate in candidates for name in candidate.change}))
+            notes.append(f"# {names}: replaced by the best of {len(candidates)} settings on validation rows")
         write_text(store.plan / f"{spec.id}.yaml", "\n".join(notes) + "\n" + (text or yaml.safe_dump(settings)))
     rows = [{"id": s.id, "labels": dict(s.labels), "needs": s.needs} for s in specs]
     write_json(store.path / "plan.json", rows)
@@ -59,9 +59,9 @@ def planned(
 ) -> list[Result]:
     """Return the results that belong to the current plan, of all methods and any number of seeds.
 
-    Settings of an older grid must not share a table with the current ones. Labels are those of the current plan,
-    because a run may have been executed under another plan. `specs` are the planned runs of `request`, if already
-    known; they are used if the request includes all methods, sets and seeds.
+    Results of an older grid are omitted, because they must not share a table with those of the current one. Labels are
+    those of the current plan, because a run may have been executed under another plan. `specs` are the planned runs of
+    `request`, if already known; they are used if the request includes all methods, sets and seeds.
     """
     labels = [row["labels"] for row in results]
     last = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
@@ -74,11 +74,11 @@ def planned(
 
 
 def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
-    """Return bytes and floating-point operations of the loss in one step and process, with or without a teacher.
+    """Estimate bytes and floating-point operations of the loss in one training step and process.
 
     For every subset of s views (s = k if that is fast), M3G solves a problem of n^s tuples; if each view in turn comes
-    from the teacher, s such problems. `workload` predicts the memory and the operations of a step of its solver. The
-    other losses compare n x n points.
+    from the teacher, s such problems. `workload` predicts the memory and the operations of a step of its solver. Other
+    losses are assumed to compare n x n points for every view or pair of views.
     """
     loss = build_loss(config)
     if isinstance(loss, M3GLoss) and loss.visits_all_tuples:
@@ -125,7 +125,7 @@ def num_steps(config: Settings) -> int:
 def describe(
     experiment: Experiment, specs: Sequence[RunSpec], request: Request, results: dict[str, Result]
 ) -> list[str]:
-    """Return lines with the numbers of runs and steps, the hours, and the maximum cost of each loss."""
+    """Return lines with the numbers of runs and steps, the expected hours, and the maximum cost of each loss."""
     done = [spec for spec in specs if spec.id in results]
     left = [spec for spec in specs if spec.id not in results]
     lines = [
@@ -164,10 +164,8 @@ def _hours(experiment: Experiment, left: Sequence[RunSpec], request: Request, re
         return f"hours       about {flops / GPU_FLOPS / 3600:,.0f} on {where}"
     known = [result["seconds"] for result in results.values()]
     each = statistics.fmean(known) if known else experiment.seconds
-    basis = f"mean of {len(known)} finished runs" if known else "an estimate, because none is finished"
-    return (
-        f"hours       about {len(left) * each / 3600:.1f} on one core for {len(left)} runs ({basis}: {each:.0f} s each)"
-    )
+    basis = f"{each:.0f} s each, " + (f"the mean of {len(known)} finished runs" if known else "a rough estimate")
+    return f"hours       about {len(left) * each / 3600:.1f} on one core for {len(left)} runs ({basis})"
 
 
 def _bytes(size: float) -> str:

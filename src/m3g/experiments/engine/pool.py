@@ -1,4 +1,4 @@
-"""Execution of the runs of a plan: one of them, or all in a local pool that replaces killed workers."""
+"""Execution of the runs of a plan: a single run, or all runs in a pool of processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from m3g.experiments.engine.store import Store
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-RESTARTS = 20  # dead workers that a pool replaces before it gives up
+MAX_RESTARTS = 20  # maximum number of dead workers that a pool replaces
 
 
 def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, keep: bool = False) -> str:
@@ -36,7 +36,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
         return "waiting"
     distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if distributed and int(os.environ["RANK"]) > 0:
-        # The first process of a torchrun launch claims the run and writes the result; the others only train.
+        # Only the first process of a torchrun launch claims the run, evaluates and writes the result.
         with contextlib.suppress(OnlyTrained):
             settings = place_files(spec.resolved(spec.choose(results)), data)
             experiment.work(settings, store.folder(spec.id) / "work", data)
@@ -73,7 +73,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
 
 
 def _equal_run(experiment: str, settings: Settings, results: Iterable[Result]) -> Result | None:
-    """Return a finished run with the same settings, such as one whose smaller grid had the same best value."""
+    """Return a finished run with the same settings, for example one whose smaller grid had the same best value."""
     return next((row for row in results if row["experiment"] == experiment and row["settings"] == settings), None)
 
 
@@ -110,7 +110,7 @@ def do_all(
 
 
 def end_with_parent() -> None:
-    """End this process as soon as the one that started it has ended, even if that was killed."""
+    """End this process as soon as the process that started it has ended, even if that one was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -173,7 +173,7 @@ def run_pool(
                 workers.remove(worker)
                 if worker.exitcode != 0:
                     deaths += 1
-                    if deaths > RESTARTS:
+                    if deaths > MAX_RESTARTS:
                         for other in workers:
                             other.terminate()
                         raise ValueError(
@@ -184,7 +184,7 @@ def run_pool(
 
 
 class Progress:
-    """Progress display for all workers: a bar in a terminal, occasional lines elsewhere."""
+    """Progress display of a pool: a bar in a terminal, occasional lines elsewhere."""
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, report: Callable[[str], None]) -> None:
         self.ids, self.store, self.report = [spec.id for spec in specs], store, report
@@ -224,7 +224,7 @@ class Progress:
 
 
 def one_thread() -> None:
-    """Use one thread: more threads do not speed up small tensors, and one makes results independent of the machine."""
+    """Use one thread, because more threads do not speed up small tensors and change results between machines."""
     import torch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

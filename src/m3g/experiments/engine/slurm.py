@@ -1,4 +1,4 @@
-"""Job array for Slurm: one script, each task one run, which continues after preemption."""
+"""Job array for Slurm, in which each task executes one run and continues it after preemption."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ def write_scripts(
 ) -> list[Path]:
     """Write `slurm.sh`, and `submit.sh`, which submits it for each stage; return both paths.
 
-    A grid is an earlier stage than the runs that depend on it. `command` is `m3g reproduce NAME ...` without an action;
-    the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of the array executes line i.
-    Slurm requeues a task that is preempted, or whose node fails; the task then continues from its checkpoint.
-    Lightning's own requeueing, which would submit it a second time, is disabled (`m3g.training.loop.trainer`).
+    The runs of a grid are in an earlier stage than the runs that use its best setting. `command` is `m3g reproduce
+    NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of
+    the array executes line i. Slurm requeues a task that is preempted or whose node fails, and the task continues from
+    its checkpoint. Lightning's own requeueing, which would submit it a second time, is disabled
+    (`m3g.training.loop.trainer`).
     """
     stages: list[list[str]] = [[], [], []]
     for spec in specs:

@@ -1,4 +1,4 @@
-"""Experiment as a list of runs, each a configuration with an id derived from its content."""
+"""Definition of experiments: a list of runs, each with settings and an id that is derived from them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Frozen(dict[str, object]):
 
 
 def frozen(content: object) -> object:
-    """Freeze nested settings; lists become tuples, which give the same id."""
+    """Return an immutable copy of nested settings; lists become tuples, which does not change the id."""
     if isinstance(content, Mapping):
         return Frozen({name: frozen(value) for name, value in content.items()})
     return tuple(frozen(value) for value in content) if isinstance(content, (list, tuple)) else content
@@ -129,7 +129,7 @@ class Candidate:
     """A setting in a grid, and the ids of the runs that evaluate it."""
 
     change: Change
-    tried_by: Sequence[str]
+    evaluated_by: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,9 @@ class RunSpec:
             of `m3g train`. Files are relative to `{data}`, so that the id is the same on every machine. A frozen copy
             is stored.
         labels: position of the run in the tables (`arm`, `data`, `seed`, ...); they do not change the id.
-        candidates: settings of which the best on validation is chosen before the run starts; empty for none.
-        then: changes evaluated on top of the best candidate; the best of them is added if it improves the score.
+        candidates: settings of a grid, of which the run uses the best on validation rows; empty for none.
+        then: further settings that are evaluated together with the best candidate; the run also uses the best of them
+            if it improves the score.
 
     Example:
         >>> spec = RunSpec("demo", {"config": {"seed": 1}}, {"arm": "m3g"})
@@ -167,7 +168,7 @@ class RunSpec:
     def id(self) -> str:
         """Return the first digits of a hash of everything except the labels."""
         candidates, then = (
-            [[dict(candidate.change), list(candidate.tried_by)] for candidate in group]
+            [[dict(candidate.change), list(candidate.evaluated_by)] for candidate in group]
             for group in (self.candidates, self.then)
         )
         content = {"experiment": self.experiment, "settings": self.settings, "candidates": candidates}
@@ -178,7 +179,7 @@ class RunSpec:
     @property
     def needs(self) -> list[str]:
         """Return the runs that must be finished before this one."""
-        return [run for candidate in (*self.candidates, *self.then) for run in candidate.tried_by]
+        return [run for candidate in (*self.candidates, *self.then) for run in candidate.evaluated_by]
 
     def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
         """Return the changes with the best mean validation score, the first of equals; None without candidates."""
@@ -189,7 +190,7 @@ class RunSpec:
             raise ValueError(f"run {self.id} must wait for its grid, of which {len(missing)} runs are not finished.")
 
         def score(candidate: Candidate) -> float:
-            return validation(results[run] for run in candidate.tried_by)
+            return validation(results[run] for run in candidate.evaluated_by)
 
         first = max(self.candidates, key=score)
         second = max(self.then, key=score, default=first)
@@ -231,14 +232,14 @@ def place_files(settings: Settings, data: str | Path) -> Settings:
 
 @dataclass(frozen=True)
 class Request:
-    """The choices of the user.
+    """What the user requested.
 
     Args:
         scale: `laptop` or `paper`.
-        seeds: the number of seeds; 0 for the default of the experiment.
-        methods: the methods; None for all.
-        sets: the data sets; None for all.
-        only: names of added data sets and losses; only their runs are planned; None for all runs.
+        seeds: the number of seeds; 0 means the default of the experiment.
+        methods: the methods; None means all.
+        sets: the data sets; None means all.
+        only: names of added data sets and losses, to which the plan is restricted; None means no restriction.
         miniature: a few steps on tiny networks, for the tests.
     """
 
@@ -258,7 +259,7 @@ class Request:
         return (self.sets is None or data in self.sets) and (self.only is None or bool({data, arm} & set(self.only)))
 
 
-Prepare = Callable[[Path | None, Path], None]
+Prepare = Callable[[Path | None, Path], None]  # `prepare(source, target)`, see `Experiment.sets`
 
 
 @dataclass(frozen=True)

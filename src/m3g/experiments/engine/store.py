@@ -1,4 +1,4 @@
-"""Storage of the runs of an experiment: one folder per run, one small file per finished run.
+"""Storage of the runs of an experiment: one folder per run, with one result file if it is finished.
 
 OUT/plan/ID.yaml           the configuration of each run, for `m3g train --config`
 OUT/runs/ID/result.json    the result of a run; its presence means "finished"
@@ -65,7 +65,7 @@ class Store:
 
     @contextlib.contextmanager
     def claim(self, run: str) -> Iterator[bool]:
-        """Yield whether this process may execute a run, because no other live process does."""
+        """Yield whether this process may execute a run: no other process executes it until the end of the block."""
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock")
@@ -92,7 +92,7 @@ class Store:
         return results
 
     def _collected(self) -> dict[str, Result]:
-        """Return the results read so far, including those of `results.jsonl`, which is read again if it has changed."""
+        """Return the results that are in memory, after reading `results.jsonl` if it has changed."""
         if self.table.is_file():
             state = self.table.stat()
             if self._read != (state.st_size, state.st_mtime_ns):

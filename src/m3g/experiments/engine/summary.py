@@ -44,7 +44,7 @@ def summary(folder: Path) -> str:
 
 
 def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
-    """Return the results of the current plan and their tables; for a record, all results and the stored tables."""
+    """Return the results of the current plan and their tables; for one of `RECORDS`, all results and stored tables."""
     if not rows:
         return [], ""
     if name in RECORDS:

@@ -55,7 +55,7 @@ def step_bytes(settings: Settings) -> int:
     students = config.teacher.student_views
 
     def step() -> torch.Tensor:
-        # Training draws the views of the student at random; the first ones need the same memory.
+        # Training draws the student's views at random; for the first views, the memory is the same.
         number = len(batch) if students is None else students
         student = [module.net.embed_view(view, l) for l, view in enumerate(batch[:number])]
         assert module.teacher is not None

@@ -46,10 +46,10 @@ def runs(request: Request) -> Iterator[RunSpec]:
         for k in VIEWS:
             for method in filter(request.wants, ARMS):
                 if k == 2 and method == "infonce-ave":
-                    continue  # equal to the comparison of pairs
+                    continue  # for k = 2 equal to infonce-pwe
                 changes = [{"loss_options.temperature": value} for value in TEMPERATURES]
-                tried, candidates = grid_runs(changes, [run(data, k, method, image_runs.TUNING_SEED)])
-                yield from tried
+                grid, candidates = grid_runs(changes, [run(data, k, method, image_runs.TUNING_SEED)])
+                yield from grid
                 for seed in range(request.seeds):
                     yield replace(run(data, k, method, seed), candidates=candidates)
 

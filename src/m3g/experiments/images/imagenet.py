@@ -24,7 +24,7 @@ from m3g.experiments.runner.references import REFERENCES, reference_runs
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 VALUES = dict.fromkeys(("m3g", "infonce"), ("temperature", TEMPERATURES))
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
-TUNED_WITH = 3  # views of the grid and the controls
+TUNED_WITH = 3  # number of views in the grid and the controls
 LENGTHS_OF = ("m3g", "infonce-pwe")
 
 # Control arms: their changes, and the methods to which they apply.
@@ -49,7 +49,7 @@ UNTUNED: dict[str, tuple[Settings, tuple[str, ...]]] = {
 
 
 def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
-    """Yield the grid at k = 3, then all arms, seed by seed."""
+    """Yield the grids at k = 3, then the arms, the controls, the references and other numbers of steps."""
 
     def run(k: int, method: str, seed: int, labels: Labels, change: Settings | None = None) -> RunSpec:
         return image_runs.image_run("imagenet", data, k, method, {}, seed, request, labels=labels, change=change)
@@ -57,8 +57,8 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
     candidates = {}
     for method in filter(request.wants, METHODS):
         tuning = [run(TUNED_WITH, method, image_runs.TUNING_SEED, {"arm": method})]
-        tried, candidates[method] = grid_runs(grid(method, VALUES, RATES), tuning)
-        yield from tried
+        grid_specs, candidates[method] = grid_runs(grid(method, VALUES, RATES), tuning)
+        yield from grid_specs
     for seed in range(request.seeds):
         for k in (2, 3, 4):
             for method in candidates:

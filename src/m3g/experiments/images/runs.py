@@ -1,4 +1,4 @@
-"""Shared parts of the runs of imagenet, epsilon, cost, branches and budget: images in k augmentations."""
+"""Runs on k augmentations of images, shared by imagenet, epsilon, cost, branches and budget."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def image_run(
     change: Settings | None = None,
     laptop: Settings | None = None,
 ) -> RunSpec:
-    """Return one run: on a laptop, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
+    """Return one run: at laptop scale, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
 
     `change` contains settings that differ from those of other image runs, `laptop` those of laptop runs only.
     """
@@ -85,7 +85,7 @@ def sets(scale: str) -> dict[str, Prepare]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
-    """Train, and probe the features of unaugmented images."""
+    """Train, and evaluate a linear probe of the features of unaugmented images."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.image_metrics(config, folder)

@@ -1,4 +1,4 @@
-"""Tables 1 and 4, Figure 4 and the branches, from finished runs."""
+"""Tables 1 and 4, Figure 4, and the tables of `branches`, from finished runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ORDER = (
     "csd",
     *REFERENCES,
 )
-RECOMMENDED = "epsilon 0.2"  # by the paper
+RECOMMENDED = "epsilon 0.2"  # the paper's value
 MAIN_SET = "tinyimagenet"  # its tables come first
 Scores = dict[str, dict[tuple[int, int], float]]  # arm, (k, seed)
 NOTE = (
@@ -49,12 +49,12 @@ def scores(results: list[Result]) -> Scores:
 
 
 def overlap(results: list[Result]) -> float:
-    """Return the test images per training image if seeds hold out random images; 0 for the one test set of ImageNet."""
+    """Return test images per training image, for overlapping splits; 0 for ImageNet, which has a single test set."""
     return 0.0 if results[0]["labels"]["data"] == "imagenet" else 0.3 / 0.6
 
 
 def differences(arms: Scores, arm: str, results: list[Result]) -> list[str]:
-    """Return the differences of an arm from all others over splits, and their explanation."""
+    """Return a table of the differences of an arm from all others over splits, and its explanation."""
     table = difference_table(arms, arm, test_to_train=overlap(results), split_of=lambda key: key[1])
     return [table, NOTE] if table else []
 
@@ -72,7 +72,10 @@ def by_views(arms: Scores, paper: Mapping[int, Mapping[str, object]]) -> str:
 
 
 def per_set(collect: Collect) -> Collect:
-    """Apply `collect` per data set: tables of the first go to the experiment's folder, others to subfolders."""
+    """Return a function that applies `collect` to each data set.
+
+    The tables of the first data set are written to the experiment's folder, those of others to subfolders.
+    """
 
     def collect_all(results: list[Result], folder: Path) -> str:
         sets = list(dict.fromkeys(row["labels"]["data"] for row in results))
@@ -130,10 +133,10 @@ def _references(results: list[Result]) -> str:
 
 
 def chosen(results: list[Result]) -> str:
-    """Return the evaluated settings by their accuracy on validation images, with the best of each method marked."""
-    tried = [row for row in results if row["labels"]["stage"] == "grid"]
+    """Return a table of the grids with the accuracy on validation images; the best setting of a method is marked."""
+    grid = [row for row in results if row["labels"]["stage"] == "grid"]
     return grid_table(
-        sorted(tried, key=lambda row: (ORDER.index(row["labels"]["arm"]), -row["metrics"]["validation"])),
+        sorted(grid, key=lambda row: (ORDER.index(row["labels"]["arm"]), -row["metrics"]["validation"])),
         first="method",
     )
 

@@ -13,7 +13,7 @@ from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
 
-FIRST = 0.15  # fraction of the list in which swapped entries are counted
+FIRST = 0.15  # fraction of the least reliable entries, among which swapped entries are counted
 TEST_TO_TRAIN = 0.2 / 0.7  # test rows per training row
 SCORES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
 EXCLUDED = {"wrong_left_out": "swapped entries excluded", "right_left_out": "correct entries excluded"}
@@ -31,7 +31,7 @@ Table = dict[Arm, dict[str, dict[int, float]]]  # arm, metric, seed
 
 
 class RemainingLoss(NamedTuple):
-    """Fraction of the cost of the noise that remains with `mismatch`: of the means, and for every seed."""
+    """Fraction of the loss in accuracy that remains with `mismatch`: from the means over the seeds, and per seed."""
 
     mean: float
     seeds: list[float]
@@ -44,9 +44,9 @@ Scores = Mapping[int, float]  # by seed
 
 
 def remaining_loss(clean: Scores, noisy: Scores, detected: Scores) -> RemainingLoss | None:
-    """Return (clean - detected) / (clean - noisy) over common seeds; None if the noise has no cost.
+    """Return (clean - detected) / (clean - noisy) over common seeds; None if the mean of clean - noisy is not positive.
 
-    The scores are those of clean training rows, of noisy ones, and of noisy ones with `mismatch`.
+    The scores are those after training on clean rows, on noisy rows, and on noisy rows with `mismatch`.
 
     Example:
         >>> remaining_loss({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).mean.__round__(3)

@@ -1,4 +1,4 @@
-"""Tables of paired differences with corrected intervals and smallest detectable differences, and average ranks."""
+"""Tables of paired differences with corrected intervals, and average ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from m3g.evaluation.paired import Difference, Key, Scores, interval_of_mean, paired
 from m3g.experiments.output.tables import markdown
 
-X = TypeVar("X", int, float, str)  # number of views, steps, labels, or an unseen domain
+X = TypeVar("X", int, float, str)  # abscissa: number of views, steps or labels, or an unseen domain
 
 
 def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
@@ -30,7 +30,7 @@ def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
 
 
 def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0.0) -> dict[str, tuple[float, float]]:
-    """Return per arm the mean in percent, and half the width of its 95 % interval after subtracting split means.
+    """Return, by arm, the mean in percent and half the width of its 95 % interval after subtracting split means.
 
     The difficulty of a seed or split affects all arms alike, so it is removed first (Cousineau's intervals with
     Morey's correction). With a single arm, or fewer than two common settings, split means are not subtracted.
@@ -71,7 +71,7 @@ def at(scores: Mapping[str, Mapping[tuple[X, int], float]], x: X) -> dict[str, d
 def lines(
     scores: Mapping[str, Mapping[tuple[X, int], float]], *, test_to_train: float
 ) -> dict[str, dict[X, tuple[float, float]]]:
-    """Return per arm and x the mean and half the width of its interval within splits; keys are (x, seed)."""
+    """Return, by arm and x, the mean and half the width of its interval (`within_splits`), from scores by (x, seed)."""
     curves: dict[str, dict[X, tuple[float, float]]] = {arm: {} for arm in scores}
     for x in sorted({x for by in scores.values() for x, _ in by}):
         for arm, point in within_splits(at(scores, x), test_to_train=test_to_train).items():
@@ -125,7 +125,7 @@ def difference_table(
     split_of: Callable[[Key], Hashable] = lambda key: key,
     splits: str = "splits",
 ) -> str:
-    """Return a table of one arm against every other, in percent; empty if no comparison has two splits.
+    """Return a table of the differences of one arm from every other, in percent; "" if no comparison has two splits.
 
     `splits` is the header of the column with the number of independent units.
     """
@@ -151,9 +151,9 @@ def control_table(
     test_to_train: float,
     split_of: Callable[[Key], Hashable] = lambda key: key,
 ) -> str:
-    """Compare the arms of each control with the same arms without it, over common settings, in percent.
+    """Return a table that compares the arms of each control with the same arms without it, in percent.
 
-    Holm's correction is over all comparisons of the table.
+    Comparisons are over common settings. Holm's correction is over all comparisons of the table.
     """
     compared: dict[tuple[str, str, bool], Difference] = {}
     for control, arms in controls.items():

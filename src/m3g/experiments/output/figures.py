@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # an optional dependency
 # Okabe and Ito's palette
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vP*X"
-MAX_TICKS = 8
+MAX_TICKS = 8  # maximum number of values of x that are all marked on the axis
 X = TypeVar("X", bound=float)
 Line = Mapping[X, tuple[float, float]]  # mean and half width of the interval by x
 
@@ -58,7 +58,7 @@ def curves(
     logarithmic: bool = False,
     published: Mapping[str, Line[X]] | None = None,
 ) -> list[Path]:
-    """Plot lines of (mean, half width of the interval) by x with error bands; those of the paper in a separate panel.
+    """Plot lines with error bands, (mean, half width of the interval) by x; the paper's lines have a separate panel.
 
     `logarithmic` is for the x axis; the y axis is logarithmic if values span more than a factor of 20.
     """
@@ -85,7 +85,7 @@ def curves(
 
 
 def _clip(value: float, label: str) -> float:
-    """Restrict the end of an interval of percentages to the range from 0 to 100."""
+    """Return a bound of an interval, restricted to the range from 0 to 100 if it is a percentage."""
     return min(max(value, 0.0), 100.0) if label.endswith(", %") else value
 
 
@@ -121,7 +121,7 @@ def scatter(
 
 
 def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, *, ylabel: str) -> list[Path]:
-    """Plot per group (such as an unseen domain) a point with its interval for every arm, side by side."""
+    """Plot, for each group (such as an unseen domain), a point with its interval for every arm, side by side."""
     names = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
     figure, (axis,) = panels(width=max(6.0, 1.3 * len(groups)))
     distance = min(0.14, 0.8 / len(names))  # groups do not overlap

@@ -19,10 +19,10 @@ def length_table(
     test_to_train: float,
     main_stage: str = "test",
 ) -> list[str]:
-    """Return a table and a figure of the runs of stage `length`, together with the main runs of the same methods.
+    """Return a table of scores by number of steps and the link to its figure, which is written to `path`.
 
-    Main runs have the stage `main_stage`, and the same arm, seed and value of `same` as a run of stage `length`. The
-    figure is written to `path`.
+    They contain the runs of stage `length`, and those of stage `main_stage` that have the same arm, seed and value of
+    `same` as one of them. The list is empty if there are no runs of stage `length`.
     """
     other_lengths = [row for row in results if row["labels"]["stage"] == "length"]
     keys = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in other_lengths}
@@ -47,6 +47,6 @@ def length_table(
 
 
 def _steps(config: Settings) -> int:
-    """Return the number of steps, which is set directly or by the points per epoch of a run of one epoch."""
+    """Return the number of steps of a run, which is set by `max_steps` or by the points per epoch of its one epoch."""
     options = config["data_options"]
     return int(config["loop"].get("max_steps") or options["points_per_epoch"] // options["batch_size"])

@@ -29,7 +29,9 @@ class Ranks(NamedTuple):
 
 
 def ranked(scores: Mapping[str, Scores[Key]]) -> Ranks | None:
-    """Rank arms by their scores per data set; None for fewer than three arms or fewer than two common data sets.
+    """Return the ranks of arms by their scores per data set.
+
+    The result is None for fewer than three arms or fewer than two common data sets.
 
     Example:
         >>> ranks = ranked({arm: {s: level + s / 100 for s in range(20)} for level, arm in enumerate("cba")})
@@ -70,16 +72,16 @@ def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
 
 
 def groups(ranks: Mapping[str, float], critical: float) -> list[list[str]]:
-    """Return the maximal runs of neighbours, from the best on, whose ends differ by less than `critical`.
+    """Return the maximal groups of neighbouring arms, the best first, whose ranks differ by less than `critical`.
 
     Example:
         >>> groups({"a": 1.0, "b": 1.5, "c": 2.2}, 1.0)
         [['a', 'b'], ['b', 'c']]
     """
     names = sorted(ranks, key=lambda name: ranks[name])
-    runs: list[list[str]] = []
+    maximal: list[list[str]] = []
     for start, first in enumerate(names):
-        run = [name for name in names[start:] if ranks[name] - ranks[first] < critical]
-        if not runs or not set(run) <= set(runs[-1]):
-            runs.append(run)
-    return runs
+        group = [name for name in names[start:] if ranks[name] - ranks[first] < critical]
+        if not maximal or not set(group) <= set(maximal[-1]):
+            maximal.append(group)
+    return maximal

@@ -33,7 +33,7 @@ def write_table(parts: Iterable[str], folder: Path) -> str:
 
 
 def percent(values: Sequence[float]) -> str:
-    """Format mean ± standard deviation in percent; without the latter for one value.
+    """Format mean ± standard deviation in percent; only the mean for a single value.
 
     Example:
         >>> percent([0.5, 0.52]), percent([0.5])
@@ -54,16 +54,19 @@ def setting(change: Change) -> str:
     return ", ".join(f"{name.rpartition('.')[2].replace('_', ' ')} {value:g}" for name, value in sorted(change.items()))
 
 
-def grid_table(tried: Sequence[Result], *, first: str) -> str:
-    """Return the settings of the grids with their validation scores; the first row of an arm is the chosen setting."""
+def grid_table(results: Sequence[Result], *, first: str) -> str:
+    """Return a table of the settings of grids with their validation scores; the first result of each arm is the best.
+
+    `first` is the title of the column of arms.
+    """
     rows = [[first, "setting", "validation %", ""]]
     seen: set[str] = set()
-    for row in tried:
+    for row in results:
         arm = row["labels"]["arm"]
         score = f"{100 * row['metrics']['validation']:.1f}"
         rows.append([arm, setting(grid_values(row["labels"])), score, "" if arm in seen else "chosen"])
         seen.add(arm)
-    return markdown(rows) if tried else ""
+    return markdown(rows) if results else ""
 
 
 def hours(results: Sequence[Result]) -> str:

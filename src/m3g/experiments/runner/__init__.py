@@ -1,1 +1,1 @@
-"""Execution of a run specification."""
+"""Grids of settings, and the training of runs at laptop and paper scale."""

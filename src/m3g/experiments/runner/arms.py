@@ -1,4 +1,4 @@
-"""Grid of a method, and the runs that evaluate it."""
+"""Grids of settings, and the runs that evaluate them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
 
 def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
     """Return `runs` with each of the `changes`, and one candidate per change, of which later runs use the best."""
-    tried, candidates = [], []
+    all_runs, candidates = [], []
     for change in changes:
         changed_runs = [
             replace(
@@ -39,14 +39,14 @@ def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[
             )
             for run in runs
         ]
-        tried += changed_runs
+        all_runs += changed_runs
         candidates.append(Candidate(change, [run.id for run in changed_runs]))
-    return tried, tuple(candidates)
+    return all_runs, tuple(candidates)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The runs of a grid, and the candidates from which a run chooses by their scores (`RunSpec`)."""
+    """The runs of a grid, and its candidates, of which later runs use the best (`RunSpec`)."""
 
     runs: list[RunSpec]
     candidates: tuple[Candidate, ...]

@@ -1,4 +1,4 @@
-"""Runs at the paper's scale: resumable `m3g train` with a configuration of the package, then the paper's probes."""
+"""Runs that use the complete training of `m3g train`, mainly at the paper's scale, and the paper's probes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def shipped(name: str) -> Settings:
 
 
 def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str, Settings]]:
-    """Return per arm its loss and options.
+    """Return, by arm, the loss and its options.
 
-    M3G uses the paper's epsilon, in two arms, because the paper's definition and its Algorithm 2 differ in the scale of
-    the cost. `-ave` losses average without renormalisation.
+    M3G uses the paper's epsilon and has two arms, because the paper's definition and its Algorithm 2 differ in the
+    scale of the cost. In `-ave` losses, averages are not renormalised.
     """
     arms: dict[str, tuple[str, Settings]] = {}
     for method in methods:
@@ -75,7 +75,7 @@ def difference(config: Config) -> Settings:
 
 
 def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:
-    """Return the trained network of a configuration, resuming an interrupted run."""
+    """Train with a configuration, or resume an interrupted run; return the network and the data."""
     run = Run(folder)
     if not run.weights.is_file():
         if is_first() and run.path.exists() and not run.checkpoint.is_file():
@@ -87,7 +87,7 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
 
 
 def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, float]]:
-    """Evaluate the paper's linear probe, trained on the seen domains together and separately, on the unseen one."""
+    """Return accuracies of the paper's linear probe on the unseen domain, trained on all seen domains and on each."""
     net, data = trained(config, folder)
     assert isinstance(data, Domains)
     rows = {}
@@ -106,7 +106,7 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, 
 
 
 def image_metrics(config: Config, folder: Path) -> dict[str, float]:
-    """Evaluate the paper's linear probe on features of the unaugmented images of the validation folder."""
+    """Return the accuracy of the paper's linear probe on the unaugmented images of the validation folder."""
     net, data = trained(config, folder)
     rows = []
     for split in SPLITS:

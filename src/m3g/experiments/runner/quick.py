@@ -1,7 +1,7 @@
-"""Small training runs, many in one process, without a Lightning trainer.
+"""Training of laptop runs, without a Lightning trainer, whose start-up takes as long as a small run.
 
-A laptop run takes seconds. `fit_quickly` executes the same steps as `m3g.training.train` (same module, loss, sampler,
-schedules, random numbers) in the lightweight loop, and resumes a killed run; a test compares the two.
+`fit_quickly` executes the same steps as `m3g.training.train` (same module, loss, sampler, schedules, random numbers) in
+the lightweight loop, and resumes a killed run; a test compares the two.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ SAVE_AFTER = 20.0  # seconds between two checkpoints
 
 
 def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple[MultiViewModule, ViewsData]:
-    """Train on one CPU with a configuration; continue from `folder/quick.ckpt` if a killed run left one.
+    """Train on one CPU with a configuration, continuing from `folder/quick.ckpt` if it exists; return module and data.
 
-    `stacked` evaluates the MLPs of all views at once, see `m3g.experiments.runner.stacked`. For logs, precision,
-    strategies and several processes use `m3g train`.
+    With `stacked`, the MLPs of all views are evaluated at once (`m3g.experiments.runner.stacked`).
     """
     check(config)
     data = build_data(config)
@@ -50,7 +49,7 @@ def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple
 
 
 def _embed_together(module: MultiViewModule) -> None:
-    """Pass all views through a shared encoder at once if the result is the same."""
+    """Let the module embed all views at once if they share an encoder and the result is the same."""
     batch_dependent = (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)  # output depends on the batch
     shared = len(module.net.encoders) == 1 and module.teacher_settings.student_views is None
     layers = module.net.modules()

@@ -1,7 +1,7 @@
 """References without a loss of k views: the inputs, and the same network trained on labels.
 
-They show which scores are possible with the data and the probe: if the network trained on labels is hardly better than
-the inputs, methods cannot be distinguished.
+They show which scores are possible with the data and the probe. If the network trained on labels is hardly better than
+the inputs, the data cannot distinguish methods.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ REFERENCES = {
 
 
 class Inputs(nn.Module):
-    """Stand-in for a network whose features are the inputs, with embeddings (1, n, d) of all views concatenated.
+    """Network without parameters: the features are the inputs, the embeddings (1, n, d) all views concatenated.
 
-    For `signals` the features are the log power spectrum, because single samples are not informative if phases differ.
+    With `signals`, the features are log power spectra, because single samples are not informative if phases differ.
 
     Example:
         >>> views = [torch.randn(4, 3, 2), torch.randn(4, 5)]
@@ -68,7 +68,7 @@ def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tup
 
 
 def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
-    """Train the network of a configuration on labels: the same batches and number of steps, with cross-entropy.
+    """Return the network of a configuration, trained on labels with cross-entropy, with the same batches and steps.
 
     Every view is classified by its features; `joined` classifies the mean of the views' embeddings instead, for views
     that are informative only together.
@@ -118,17 +118,20 @@ def reference_runs(
     runs: list[RunSpec] = []
     if request.wants("supervised"):
         changes = [{"optim.learning_rate": rate} for rate in rates]
-        tried, options = grid_runs(changes, make("supervised", tuning_seed))
-        runs += tried
+        grid, candidates = grid_runs(changes, make("supervised", tuning_seed))
+        runs += grid
         for run in (run for seed in range(request.seeds) for run in make("supervised", seed)):
-            runs.append(replace(run, candidates=options))
+            runs.append(replace(run, candidates=candidates))
     if request.wants("raw"):
         runs += [run for seed in range(request.seeds) for run in make("raw", seed)]
     return runs
 
 
 def reference_table(title: str, rows: Mapping[str, Mapping[str, str]]) -> str:
-    """Return a table of the references per setting; empty if there are none."""
+    """Return a table of references with a row per setting; "" if there are none.
+
+    `rows` contains the cells by setting and reference.
+    """
     names = [name for name in REFERENCES if any(name in by for by in rows.values())]
     cells = [[title, *names], *([setting, *(by.get(name, "—") for name in names)] for setting, by in rows.items())]
     return markdown(cells) if names else ""

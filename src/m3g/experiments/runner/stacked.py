@@ -1,4 +1,4 @@
-"""k small encoders as one network of batched matrix products: the same function with fewer operations."""
+"""k small encoders as one network of batched matrix products: the same function with fewer torch operations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch.nn.functional import gelu, layer_norm, pad
 from m3g.nets import MLP, Head, MultiViewNet, Teacher
 from m3g.training import MultiViewModule
 
-# The alternative torch.func.stack_module_state requires views of equal width and takes 1.4 times as long for a step of
-# six MLPs.
+# torch.func.stack_module_state would require views of equal width, and takes 1.4 times as long for a step of six MLPs.
 
 
 class StackedNet(nn.Module):
@@ -66,7 +65,7 @@ class StackedNet(nn.Module):
 
 
 def stack(module: MultiViewModule) -> None:
-    """Evaluate all views of a training module at once; requires `teacher.student_views` None."""
+    """Let a training module evaluate all views at once; requires that `teacher.student_views` is None."""
     assert module.teacher_settings.student_views is None
     net = StackedNet(module.net)
     module.net = net  # type: ignore[assignment]

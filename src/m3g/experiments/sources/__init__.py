@@ -1,1 +1,1 @@
-"""Data sets of the experiments, read from their public layouts into one file each below `OUT/data`."""
+"""Readers of the experiments' data sets, which convert the published files to one file each below `OUT/data`."""

@@ -16,7 +16,7 @@ SIDE = 32
 
 
 def read_emoji(source: Path | None) -> dict[str, np.ndarray]:
-    """Return per vendor the images (n, 32, 32, 3) of the same n emoji in the same order."""
+    """Return, by vendor, the images (n, 32, 32, 3) of the same n emoji in the same order."""
     if source is not None and (source / "emoji_5vendors_32.npz").is_file():
         with np.load(source / "emoji_5vendors_32.npz", allow_pickle=False) as stored:
             return {str(name): images for name, images in zip(stored["domains"], stored["X"])}
@@ -41,7 +41,7 @@ def _on_white(path: Path) -> np.ndarray:
 
 
 def prepare_emoji(source: Path | None, target: Path) -> None:
-    """Write the emoji used for training, and those excluded from it."""
+    """Write two files: the emoji used for training, and those excluded from it."""
 
     def part(new: bool) -> Arrays:
         images = read_emoji(source)

@@ -30,7 +30,7 @@ def find_file(source: Path | None, *names: str, hint: str = "") -> Path:
 def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> dict[str, Path]:
     """Return the subfolders `parts` of the data folder, or of one up to two levels below it, by name.
 
-    Case and separators do not matter: "Real World" is also found as `real_world`.
+    Case and separators are ignored: `real_world` matches "Real World".
     """
     for folder in _folders(source):
         folders = {_plain(path.name): path for path in folder.iterdir() if path.is_dir()}
@@ -40,7 +40,7 @@ def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> di
 
 
 def check_paths(source: Path | None, *names: str, made_by: str = "") -> None:
-    """Reject a data folder without the files that runs at the paper's scale read in place."""
+    """Raise `MissingData` if the data folder lacks one of these files, which paper-scale runs read in place."""
     for name in names:
         if source is None or not (source / name).exists():
             hint = f" (made by {made_by})" if made_by else ""
@@ -66,7 +66,7 @@ def shown(source: Path | None) -> str:
 
 
 def once(target: Path, name: str, make: Callable[[], Arrays]) -> None:
-    """Write the arrays of `make` to `target/name` unless it exists; several processes may call this at once."""
+    """Write the arrays of `make` to `target/name` unless the file exists; several processes may call this at once."""
     if (target / name).is_file():
         return
     arrays = make()

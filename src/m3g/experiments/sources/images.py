@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 # The ten classes of Tiny-ImageNet that the stored results use.
-TEN = (
+TEN_CLASSES = (
     "n01443537", "n02056570", "n02099601", "n02279972", "n02504458",
     "n04146614", "n04285008", "n04311004", "n04398044", "n07753592",
 )  # fmt: skip
 STYLES = ("display", "handwriting", "monospace", "sans_serif", "serif")  # the categories of Google Fonts
-MAX_CLASSES, MAX_IMAGES = 10, 550  # of any other folder of images
+MAX_CLASSES, MAX_IMAGES = 10, 550  # classes, and images per class, that are read from any other folder
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ TREES = {
 
 
 def tree_images(source: Path | None, tree: Tree) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield domain, class and grey image (64, 64) of every image of a tree, sorted by path."""
+    """Yield domain, class and pixels of every image of a tree in a fixed order, in greyscale at 64 x 64 pixels."""
     for domain, kind, file in _tree_files(source, tree):
         with _opened(file) as image:
             yield domain, kind, np.asarray(image.convert("L").resize((64, 64)), dtype=np.float32)
@@ -87,9 +87,9 @@ def _opened(file: Path | IO[bytes]) -> Image:
 
 
 def prepare_tree(name: str, source: Path | None, target: Path, *, grid: int = 4) -> None:
-    """Write the edge histogram of every image, as `grid` x `grid` cells of 8 directions, and the classes.
+    """Write the edge histogram of every image (`grid` x `grid` cells, 8 directions) and the classes.
 
-    Each histogram has unit length, so that faint drawings have the same weight as strong ones.
+    Histograms are normalised, so that faint drawings have the same weight as strong ones.
     """
 
     def make() -> Arrays:
@@ -135,7 +135,7 @@ def read_fonts(source: Path | None) -> Arrays:
 
 
 def prepare_fonts(source: Path | None, target: Path) -> None:
-    """Write fonts as images with labels, style by style."""
+    """Write the images of all characters and their labels, by style."""
 
     def make() -> Arrays:
         stored, arrays = read_fonts(source), {}
@@ -178,11 +178,11 @@ def _tiny_files(source: Path | None) -> Iterator[tuple[str, Path | IO[bytes]]]:
     notes = folders["val"] / "val_annotations.txt"
     if not notes.is_file():
         raise MissingData(f"--data must be a folder that contains {hint}, got {source}.")
-    for kind in TEN:
+    for kind in TEN_CLASSES:
         for file in _image_files(folders["train"] / kind):
             yield kind, file
     rows = [line.split("\t")[:2] for line in notes.read_text(encoding="utf-8").splitlines() if line]
-    for kind in TEN:
+    for kind in TEN_CLASSES:
         for name in sorted(name for name, label in rows if label == kind):
             yield kind, folders["val"] / "images" / name
 
@@ -209,11 +209,11 @@ def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> Non
 
 
 def check_paper_folders(source: Path | None, target: Path) -> None:
-    """Check the folders `train` and `val` of ImageNet-1k, which is read in place."""
+    """Check that the folders `train` and `val` of ImageNet-1k exist, which are read in place."""
     check_paths(source, "train", "val")
 
 
 def check_paper_domains(source: Path | None, target: Path) -> None:
-    """Check the six folders or list files of DomainNet, which is read in place."""
+    """Check that the six folders or list files of DomainNet exist, which are read in place."""
     lists = source is not None and any(source.glob("*_train.txt"))
     check_paths(source, *(f"{name}_train.txt" if lists else name for name in TREES["domainnet-small"].domains))

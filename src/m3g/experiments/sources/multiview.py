@@ -1,4 +1,4 @@
-"""Published multi-view files: k matrices of the same rows in one `.mat`, `.npz` or `.h5`."""
+"""Reader of published multi-view files: k matrices of the same objects in one `.mat`, `.npz` or `.h5` file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 Cell: TypeAlias = "np.ndarray | list[Cell]"  # an array, or a cell array of them
 SUFFIXES = (".mat", ".npz", ".h5", ".hdf5")
-LABELS = ("label", "labels", "y", "gt", "gnd", "truth", "truelabel", "class", "target")
+LABELS = ("label", "labels", "y", "gt", "gnd", "truth", "truelabel", "class", "target")  # usual names of the labels
 
 
 def read_views(path: Path) -> Arrays:
-    """Return the views of a file by name (`view0`, ... in a cell array) and `label`, if there is one.
+    """Return the views of a file by name (`view0`, ... for a cell array), and `label` if the file has labels.
 
-    Views are the matrices that share the number of rows with the labels, or with each other if there are none. Objects
-    may also be columns, as in many `.mat` files: all views are then transposed.
+    All numeric matrices are views. Each must have as many rows as there are labels or, without labels, as the others.
+    If objects are columns, as in many `.mat` files, all views are transposed.
     """
     stored = _content(path)
     cell = next((stored.pop(name) for name in list(stored) if name.lower() in LABELS), None)
-    while isinstance(cell, list):  # one copy per view
+    while isinstance(cell, list):  # a copy of the labels for every view
         cell = cell[0]
     label = None if cell is None else np.asarray(cell).ravel()
     views: Arrays = {}

@@ -1,4 +1,4 @@
-"""Recordings: windows of `m3g prepare`, as spectral features or raw, and the subsets used for the stored results."""
+"""Readers of recordings: windows of `m3g prepare`, or the archives that were used for the stored results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREPARED = "windows of m3g prepare sleep-edf with the six sensors (sleep/*.npz)"
 
 
 def read_sleep(source: Path | None) -> Arrays:
-    """Return spectral features per sensor, `stage` and `subject`, of the stored subset or of prepared windows."""
+    """Return the spectral features of each sensor, `stage` and `subject`, from an archive or from prepared windows."""
     if source is not None and (source / "sleepedfx_sc20_features.npz").is_file():
         with np.load(source / "sleepedfx_sc20_features.npz", allow_pickle=False) as stored:
             arrays = {name: stored[name].astype(np.float32) for name in SENSORS}
@@ -49,7 +49,7 @@ def prepare_sleep(source: Path | None, target: Path) -> None:
 
 
 def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
-    """Return the log power (..., bands) of signals (..., time) in frequency bands whose limits have a constant ratio.
+    """Return the log power (..., bands) of signals (..., time) in logarithmically spaced frequency bands.
 
     Example:
         >>> time = np.arange(3000) / 100
@@ -58,7 +58,7 @@ def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
     """
     power = np.abs(np.fft.rfft(signals - signals.mean(-1, keepdims=True), axis=-1)) ** 2
     edges = np.unique(np.round(np.geomspace(1, power.shape[-1], bands + 1)).astype(int))
-    while len(edges) < bands + 1:  # the lowest bands are one frequency wide
+    while len(edges) < bands + 1:  # add the edges that rounding has merged: the lowest bands are one frequency wide
         gaps = np.setdiff1d(np.arange(1, power.shape[-1]), edges)
         edges = np.sort(np.append(edges, gaps[0]))
     sums = np.add.reduceat(power, edges[:-1], axis=-1) / np.diff(edges)
@@ -92,7 +92,7 @@ def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> No
 
 
 def prepare_windows(source: Path | None, target: Path) -> None:
-    """Write some windows of `pretrain` (PhysioNet 2018) and of `sleep` (Sleep-EDF), from the first recordings."""
+    """Write windows from the first recordings of `pretrain` (PhysioNet 2018) and of `sleep` (Sleep-EDF)."""
     for folder, reader in (("pretrain", "physionet2018"), ("sleep", "sleep-edf")):
         files = _window_files(source, folder, f"windows of m3g prepare {reader} ({folder}/*.npz)")
         once(target, f"{folder}_windows.npz", lambda files=files: _some_windows(files))  # type: ignore[misc]
@@ -119,5 +119,5 @@ def _window_files(source: Path | None, folder: str, what: str) -> list[Path]:
 
 
 def check_paper_windows(source: Path | None, target: Path) -> None:
-    """Check the windows, which are read in place."""
+    """Check that the prepared windows exist, which are read in place."""
     check_paths(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")

@@ -1,4 +1,4 @@
-"""A small version of Symile-M3, composed of Multi30k's captions in four languages."""
+"""A small version of the data set Symile-M3, composed of captions of Multi30k in four languages."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TEXT_FEATURES, PICTURES = 64, 12_000
 
 
 def captions(source: Path | None) -> Arrays:
-    """Compose the objects.
+    """Return the views and labels of the composed objects.
 
-    View `captions` contains four captions of four different images, one per language. View `language` is an unrelated
-    sentence, whose language selects one of the four images. View `caption` is a caption of that image in another
-    language. `others` (n, 3, d) are the captions, in the same language, of the three images that were not selected.
+    View `captions` contains captions of four different pictures, one per language. View `language` is an unrelated
+    sentence, whose language selects one of the four pictures. View `caption` is a caption of that picture in another
+    language. `others` (n, 3, d) are the captions, in that language, of the three pictures that are not selected.
     """
     text, decomposition = (
         _checks.extra("sklearn.feature_extraction.text", "train"),
@@ -38,13 +38,13 @@ def captions(source: Path | None) -> Arrays:
     hashed = text.HashingVectorizer(analyzer="char_wb", ngram_range=(2, 3), n_features=512, alternate_sign=False)
     letters = {name: hashed.transform(lines).toarray().astype("f4") for name, lines in sentences.items()}
     fold = np.arange(PICTURES) % FOLDS
-    pictures = np.stack([_within(fold, random) for _ in range(5)], 1)  # four shown, and one for the sentence
+    pictures = np.stack([_permutation_within(fold, random) for _ in range(5)], 1)  # four, and one for the sentence
     selected = random.integers(0, 4, PICTURES)
     target = (selected + random.integers(1, 4, PICTURES)) % 4  # another language
     rows = np.arange(PICTURES)
     shown = np.concatenate([features[language][pictures[:, l]] for l, language in enumerate(LANGUAGES)], 1)
     stacked_letters = np.stack([letters[language] for language in LANGUAGES])
-    candidates = np.zeros((PICTURES, 4, 4, TEXT_FEATURES), dtype="f4")  # per picture, a block per language
+    candidates = np.zeros((PICTURES, 4, 4, TEXT_FEATURES), dtype="f4")  # by object, picture and language
     stacked = np.stack([features[language] for language in LANGUAGES])
     for number in range(4):
         candidates[rows, number, target] = stacked[target, pictures[:, number]]
@@ -60,7 +60,7 @@ def captions(source: Path | None) -> Arrays:
     }
 
 
-def _within(fold: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _permutation_within(fold: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return a permutation of the rows within their folds."""
     out = np.arange(len(fold))
     for number in range(FOLDS):

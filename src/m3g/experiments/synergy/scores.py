@@ -1,8 +1,8 @@
 """Scores of tuples, by which the last view of an object is retrieved from the other two.
 
-Losses differ in the tuples that they favour. For each arm the best of these scores on the validation rows is used on
-the test rows. Every score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for
-the last view, shared (m, d) or separate for each row (n, m, d). It returns (n, m).
+Losses differ in the tuples that they favour, so for each arm the score that is best on the validation rows is used on
+the test rows. A score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for the
+last view: (m, d), common to all rows, or (n, m, d), separate for each row. It returns (n, m).
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ SCORES: dict[str, Score] = {
 
 
 def recall(score: Score, views: list[Tensor], label: Tensor | None) -> float:
-    """Return the fraction of rows whose last view is retrieved from the first two among the last views of all rows.
+    """Return the fraction of rows whose last view is retrieved from the first two, among the last views of all rows.
 
-    With labels any candidate of the same class is correct; without labels only that of the row itself.
+    With labels, any candidate of the same class is correct; without labels, only that of the row itself.
 
     Example:
         >>> views = [torch.ones(2, 2), torch.eye(2), torch.eye(2)]

@@ -1,7 +1,7 @@
 """Data sets of `m3g reproduce synergy`: objects with three views, any two of which may be independent.
 
-Each reader returns three views, `label` (the class of the last view) and `group`. Objects are composed of rows of
-smaller sets. Those rows are divided into folds first and every object is composed within one fold, its group, so that
+Each reader returns three views, `label` (the class of the last view) and `group`. Many objects are composed of rows of
+several sources. The rows are first divided into folds, and every object is composed within one fold, its group, so that
 no row occurs in two splits.
 """
 
@@ -30,7 +30,7 @@ TASK_BITS, UNIQUE_BITS, BIT_FEATURES = 4, 4, 32  # unique bits occur in one view
 
 @dataclass(frozen=True)
 class SynergySet:
-    """A data set with a known or unknown fraction of synergy.
+    """A data set of objects with three views.
 
     Args:
         about: one line for the table.
@@ -62,7 +62,7 @@ class Rows:
 
 
 def stratified(features: np.ndarray, label: np.ndarray, random: np.random.Generator) -> Rows:
-    """Divide rows into folds such that each fold has all classes."""
+    """Return rows divided at random into folds that have all classes."""
     fold = np.empty(len(label), dtype=np.int64)
     for value in np.unique(label):
         rows = random.permutation(np.flatnonzero(label == value))
@@ -124,7 +124,7 @@ def built_in_digits(second: str, rule: Rule | None) -> Callable[[Path | None], A
 
 
 def multimodal_digits(rule: Rule | None) -> Callable[[Path | None], Arrays]:
-    """Return a reader of a handwritten, a spoken and a printed digit."""
+    """Return a reader of objects with a handwritten, a spoken and a printed digit."""
 
     def read(source: Path | None) -> Arrays:
         random = np.random.default_rng(0)
@@ -245,8 +245,7 @@ SETS: dict[str, SynergySet] = {
 }
 
 
-# Sets whose temperatures are chosen on another set of the same family.
-TUNED_ON = {f"bits-{percent}": "bits-50" for percent in (0, 25, 75, 100)}
+TUNED_ON = {f"bits-{percent}": "bits-50" for percent in (0, 25, 75, 100)}  # sets tuned on another set of the family
 
 
 def sets(scale: str) -> dict[str, Prepare]:

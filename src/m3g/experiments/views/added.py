@@ -1,7 +1,7 @@
-"""Data sets and losses of the user for `m3g reproduce views`, in one file for `--add`.
+"""Data sets and losses that the user adds to `m3g reproduce views` with `--add FILE`.
 
-The file uses `data_set` and `view_loss`. The command then executes only the runs of these sets and losses: a set with
-all losses, a loss on all sets whose files exist, including the built-in digits.
+The Python file registers them with `data_set` and `view_loss`. The command then executes only their runs: an added set
+with all losses, an added loss on all sets whose files exist, including the built-in digits.
 
     from m3g.experiments.views.added import data_set, view_loss
 
@@ -50,7 +50,7 @@ def view_loss(name: str, grid: Sequence[Change], **fixed: float | str) -> Callab
 
 
 def extend(file: str | None, source: Path | None, target: Path) -> set[str]:
-    """Register the multi-view files of the data folder and the content of the user's file; return the names in it."""
+    """Register the multi-view files of the data folder, and execute the user's file; return the names it registers."""
     register_files(source, target)
     if file is None:
         return set()

@@ -1,4 +1,4 @@
-"""Baselines without a k-view loss: the inputs, their principal components, linear CCA of k views, and labels."""
+"""Baselines without a k-view loss: inputs, principal components, linear CCA of k views, and a supervised network."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPONENTS = 32
 
 
 def principal(train: Tensor, others: Sequence[Tensor], *, size: int) -> list[Tensor]:
-    """Return each of `others` (n, d), centred with the mean of `train`, in its first principal components (n, size)."""
+    """Return each of `others` (n, d) projected to the first principal components of `train`, (n, size)."""
     centre = train.mean(0)
     _, _, directions = torch.linalg.svd(train - centre, full_matrices=False)
     return [(part - centre) @ directions[:size].T for part in others]
@@ -51,7 +51,10 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
 
 
 def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
-    """Train the same encoders as the losses, with a classifier on the mean of the embedded views; return all splits."""
+    """Return the views of all splits embedded by the encoders of the losses, trained with labels.
+
+    The classifier is linear in the mean of the unit embeddings.
+    """
     net = StackedNet(build_module(config, data).net)
     head = nn.Linear(config.heads.embedding_size, data.num_classes or 1)
     scale = nn.Parameter(torch.tensor(10.0))

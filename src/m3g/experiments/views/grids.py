@@ -1,12 +1,12 @@
-"""Grids of `m3g reproduce views`: four settings per loss, with the options that suit it best.
+"""Grids of `m3g reproduce views`: four settings per arm, and options that are common to them.
 
 An arm is a loss, possibly under another name with separate options. `m3g` compares at most four random views at a time
 and tunes epsilon; `m3g-all` compares all views at once and tunes the temperature over the grid of InfoNCE. The scores
-compare views by cosines and by moved probes, so some losses require one of two remedies:
+require that the views are aligned in one space, which some losses do not guarantee. They have one of two remedies:
 
 - `BIAS`: `gram` and `pmrl` do not change if points change sign, and `symile` does not change if a feature changes sign
-  in two views. From random weights, they align the views only up to signs. A bias in the last layer prevents this: all
-  points start in one half-space.
+  in two views. From random weights, they align the views only up to signs. With a common bias in the last layer, all
+  points start in one half-space, which prevents this.
 - `READOUT`: `mcca` is invariant to linear maps of a view, so linear CCA of the embeddings of the training rows is
   applied after training (`m3g.evaluation.CanonicalViews`), as in deep CCA; for `gram` and `symile` the grid includes
   settings with and without it.

@@ -16,7 +16,7 @@ from m3g.evaluation import Embedded, Probe, clustering, knn_accuracy, polymatchi
 from m3g.evaluation.embedded import Readout, off_diagonal_mean
 from m3g.evaluation.retrieval import recall_at_1, recall_from_others
 
-# Scores by name; `absent` has a dict of scores per fraction of missing entries, `subsets` a score per number of views.
+# Scores by name; `absent` contains dicts of scores by fraction of missing entries, `subsets` scores by number of views.
 Scores: TypeAlias = "dict[str, float | Scores]"
 SHOTS = (1, 5, 10)  # labels per class
 DRAWS = 5  # random choices of the labelled rows
@@ -78,7 +78,7 @@ def _labelled(name: str, train: Tensor, labels: Tensor, test: Tensor, truth: Ten
 
 
 def _nonzero(x: Tensor) -> Tensor:
-    """Shift all rows slightly, so that a zero row also has a direction."""
+    """Return the rows slightly shifted, so that a zero row also has a direction."""
     return x + 1e-12
 
 
@@ -117,7 +117,7 @@ def recall_from_rest(
 ) -> float:
     """Return R@1 in a view from the query of all others, by default their mean, averaged over views.
 
-    `shown`, bool (k, n), selects the entries of the queries, by default all; an object without any counts as a miss.
+    `shown`, bool (k, n), selects the entries of the queries, by default all. An object without a query is a miss.
     """
     present, recalls = points.present, []
     shown = present if shown is None else shown
@@ -141,7 +141,10 @@ def polymatching(points: Embedded, *, seed: int) -> float:
 def with_missing(
     train: Embedded, test: Embedded, fraction: float, *, by_class: bool, seed: int, readout: Readout = "mean"
 ) -> Scores:
-    """Return probe and retrieval with a fraction of the test entries missing; the probe is trained on complete rows."""
+    """Return scores of probe and retrieval with a fraction of the test entries missing.
+
+    No entries are removed from the training rows of the probe.
+    """
     present = test.present
     remaining = drop_entries(present, seeded_draws(*present.shape, seed=seed), fraction=fraction, exact=True)
     join = "concat" if train.embeddings is None else "mean"

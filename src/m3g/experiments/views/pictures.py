@@ -1,4 +1,4 @@
-"""Plots of `m3g reproduce views`: critical differences, a heat map, and curves against missing entries."""
+"""Plots of `m3g reproduce views`: average ranks, heat maps, and curves."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def draw(results: list[Result], tables: dict[str, views_scores.Table], folder: P
 
 
 def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
-    """Plot per task a line for every arm, the best first, with its average rank.
+    """Plot, for each task, the average rank of every arm, the best first.
 
     Bars at the right connect arms whose ranks do not differ significantly (Nemenyi test, 5 %).
     """
@@ -79,7 +79,7 @@ def critical_differences(ranks: Mapping[str, Ranks], path: Path) -> list[Path]:
 
 
 def heat_map(tables: Mapping[str, views_scores.Table], path: Path) -> list[Path]:
-    """Plot arms against data sets; the colour is the distance from the best loss of the column, in points."""
+    """Plot arms against data sets; the colour is the difference from the best loss of the column, in points."""
     shown = [name for name in TASK_TITLES if tables[name]]
     if not shown:
         return []

@@ -4,10 +4,10 @@
 fifteen sets, 7 hours on one core, are stored. Expected: M3G, InfoNCE and VICReg in the top group.
 
 Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
-same optimiser, number of steps and points per batch; M3G also with increasing epsilon. Each has a grid of 4 settings,
-evaluated with a seed and a split that no table contains. The best setting on its validation rows is then used on five
-other splits and evaluated on their test rows. Baselines are the inputs, their principal components, linear CCA
-of k views, and the same network trained on all labels. For M3G and InfoNCE the points per batch are also tuned: 16, 32
+same optimiser, number of steps and points per batch; M3G also with increasing epsilon. Each arm has a grid of 4
+settings, evaluated with a seed and a split that no table contains. The best setting on its validation rows is then used
+on five other splits and evaluated on their test rows. Baselines are the inputs, their principal components, linear CCA
+of k views, and the same network trained on all labels. For M3G and InfoNCE, the points per batch are also tuned: 16, 32
 or 64, with the best setting for 32.
 
 The runs are ordered such that partial results are useful:
@@ -56,11 +56,11 @@ POINTS, STEPS = 32, 200
 OTHER_POINTS = (16, 64)
 MISSING_IN_TRAINING = 0.5
 MAIN = ("m3g", "infonce-pwe", "infonce-ave")
-# On two sets: larger batches (without M3G, which has 128^4 tuples of four views), longer runs, and sign-invariant
-# losses from a random start without remedies (arms "plain").
-CLOSER = ("digits", "scenes")
-LARGE, IN_LARGE = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
-LONGER, WEAK = 1000, ("gram", "symile", "pmrl", "mcca")
+# Controls on two sets: larger batches (not for M3G, which has 128^4 tuples of four views), longer runs, and losses
+# without the remedies of `m3g.experiments.views.grids` (arms "plain").
+CONTROL_SETS = ("digits", "scenes")
+LARGE_BATCH, LARGE_BATCH_LOSSES = 128, ("infonce-pwe", "infonce-ave", "m3g-pairs", "mcca")
+MORE_STEPS, REMEDIED = 1000, ("gram", "symile", "pmrl", "mcca")
 LENGTHS, LENGTHS_ON = (50, 100, 500, 2000), "scenes"
 
 
@@ -101,7 +101,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
     return settings
 
 
-def possible(data: str, loss: str) -> bool:
+def applies(data: str, loss: str) -> bool:
     """Return whether a loss applies to a data set: a triangle requires three views."""
     return loss != "triangle" or len(SETS[data].views) == 3
 
@@ -120,7 +120,7 @@ def _tuned(data: str, loss: str, request: Request) -> tuple[list[RunSpec], Candi
 
 def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
     """Yield the grid of a loss on a data set, then its runs with the best setting."""
-    if request.wants(loss) and possible(data, loss):
+    if request.wants(loss) and applies(data, loss):
         runs, candidates = _tuned(data, loss, request)
         yield from runs
         for seed in range(request.seeds):
@@ -128,7 +128,7 @@ def _block(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
-    """Yield the main losses and the baselines on all sets, then the other losses, then other conditions."""
+    """Yield the main losses and the baselines on all sets, then the other losses, then the controls."""
     for by_class in (False, True):
         sets = [name for name, about in SETS.items() if about.by_class == by_class]
         whole, parts = ([name for name in sets if SETS[name].part == part] for part in (False, True))
@@ -147,16 +147,16 @@ def runs(request: Request) -> Iterator[RunSpec]:
                 yield from _with_batch(data, loss, request)
         for data in parts:
             yield from _first(data, request)
-        for data in (data for data in whole if data in CLOSER):
-            for loss in WEAK:
+        for data in (data for data in whole if data in CONTROL_SETS):
+            for loss in REMEDIED:
                 plain: Settings = {"plain": True, "config": {"heads": {"bias": None}}}
                 yield from _as_chosen(data, loss, "plain", plain, request)
-            for loss in IN_LARGE:
-                change = {"config": {"data_options": {"batch_size": LARGE}}}
-                yield from _as_chosen(data, loss, f"{LARGE} objects", change, request)
-            for loss in (*WEAK, *MAIN):
-                change = {"config": {"loop": {"max_steps": LONGER}}}
-                yield from _as_chosen(data, loss, f"{LONGER} steps", change, request)
+            for loss in LARGE_BATCH_LOSSES:
+                change = {"config": {"data_options": {"batch_size": LARGE_BATCH}}}
+                yield from _as_chosen(data, loss, f"{LARGE_BATCH} objects", change, request)
+            for loss in (*REMEDIED, *MAIN):
+                change = {"config": {"loop": {"max_steps": MORE_STEPS}}}
+                yield from _as_chosen(data, loss, f"{MORE_STEPS} steps", change, request)
         for data in (data for data in whole if data == LENGTHS_ON):
             for loss in filter(request.wants, MAIN):
                 _, candidates = _tuned(data, loss, request)
@@ -178,7 +178,7 @@ def _baselines(data: str, request: Request) -> Iterator[RunSpec]:
 
 
 def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Request) -> Iterator[RunSpec]:
-    """Yield the runs of a loss with its best setting under other conditions."""
+    """Yield the runs of a control: a loss with its best setting under other conditions."""
     if request.wants(loss):
         _, candidates = _tuned(data, loss, request)
         for seed in range(request.seeds):
@@ -187,18 +187,18 @@ def _as_chosen(data: str, loss: str, name: str, change: Settings, request: Reque
 
 
 def _with_batch(data: str, loss: str, request: Request) -> Iterator[RunSpec]:
-    """Yield the runs that also tune the points per batch, after the setting of the loss."""
+    """Yield the runs that tune the points per batch, given the best setting of the loss."""
     arm = f"{loss}, batch chosen"
     _, candidates = _tuned(data, loss, request)
-    tried = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
-    runs, then = grid_runs([{BATCH: n} for n in OTHER_POINTS], [tried])
+    tuning = replace(_run(data, arm, loss, TUNING_SEED, request), candidates=candidates)
+    runs, then = grid_runs([{BATCH: n} for n in OTHER_POINTS], [tuning])
     yield from runs
     for seed in range(request.seeds):
         yield replace(_run(data, arm, loss, seed, request), candidates=candidates, then=then)
 
 
 def work(settings: Settings, folder: Path, data: Path) -> Mapping[str, float | str | Scores]:
-    """Train and evaluate: on validation rows to choose a setting, and on test rows once it is chosen."""
+    """Train and evaluate: runs of a grid on validation rows, others also on test rows."""
     run, by_class = config_of(settings), SETS[settings["data"]].by_class
     if "baseline" in settings:
         views_data, parts = baseline(settings["baseline"], run)
@@ -227,7 +227,7 @@ def embedded(net: MultiViewNet, data: ViewsData, split: Split) -> Embedded:
 
 
 def read_out(seen: dict[Split, Embedded]) -> dict[Split, Embedded]:
-    """Return the views of every split in the canonical space of the training rows."""
+    """Return the views of every split, mapped by linear CCA of the embeddings of the training rows."""
     maps = CanonicalViews(list(seen["train"].views), seen["train"].mask)
     return {
         split: replace(points, embeddings=normalize(torch.stack(maps(list(points.views))), dim=-1))

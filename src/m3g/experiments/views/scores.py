@@ -13,7 +13,7 @@ from m3g.experiments.views.sets import DIGITS_BY_NUMBER, SETS
 OURS = "m3g"
 BATCH = "data_options.batch_size"  # label of runs that tune the batch size
 NOT_LOSSES = ("raw", "pca", "linear-mcca", "supervised")
-PARTS = tuple(name for name, view_set in SETS.items() if view_set.part)
+PARTS = tuple(name for name, view_set in SETS.items() if view_set.part)  # sets only in the curve against k
 TASKS = {
     "linear_mean": "linear probe",
     "moved": "moved probe",
@@ -26,7 +26,7 @@ Table = dict[str, dict[str, dict[int, float]]]  # arm, data set, seed
 
 
 def is_control(arm: str) -> bool:
-    """Return whether an arm repeats another under other conditions (`m3g, missing in training`) and is not ranked."""
+    """Return whether an arm repeats another under other conditions, such as `m3g, missing in training`."""
     return "," in arm
 
 
@@ -75,7 +75,7 @@ def means(table: Table, *, seeds: int = 0) -> dict[str, dict[str, float]]:
 
 
 def common(sets_of: Mapping[str, Collection[str]]) -> set[str]:
-    """Return the data sets common to M3G and both forms of InfoNCE, or to those of them that have any.
+    """Return the data sets common to M3G and both forms of InfoNCE, or to those of the three that have any.
 
     `sets_of` maps arms to their data sets.
     """
@@ -116,9 +116,9 @@ def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[fl
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
-    """Return, per arm, how accurate a probe trained on all views is on one, half and all of them.
+    """Return, by arm, the accuracy on one view, half of the views and all views of a probe trained on all views.
 
-    The accuracy is averaged over seeds and data sets.
+    It is averaged over seeds and data sets.
     """
     tables: dict[str, Table] = {"one view": {}, "half of the views": {}, "all views": {}}
     for row in tests:
@@ -138,7 +138,7 @@ def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
 
 
 def missing_curves(tests: list[Result], name: str) -> dict[str, dict[str, float]]:
-    """Return per arm and fraction of missing entries the mean over seeds and data sets.
+    """Return the mean over seeds and data sets of a score, by arm and fraction of missing entries.
 
     Sets of two views are excluded, because at most half of their entries can be missing, and so are sets with missing
     entries.

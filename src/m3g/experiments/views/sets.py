@@ -1,7 +1,7 @@
-"""Data sets of `m3g reproduce views`, one entry each. To add a set, write one more reader here.
+"""Data sets of `m3g reproduce views`. To add a set, write one more reader here.
 
-A reader receives the user's `--data` folder and returns arrays by name: the views that its entry names, `label` if the
-entry has labels, and `group` if rows of one group must not be split. It is called once, and its result is stored in
+A reader receives the user's `--data` folder and returns arrays by name: the registered views, `label` if the set has
+labels, and `group` if rows of one group must be in one split. It is called once, and its result is stored in
 `OUT/data/NAME.npz`. Each file in the folder `views` of the data folder is one more set (`register_files`).
 """
 
@@ -37,7 +37,7 @@ class ViewSet:
     Attributes:
         views: the names of its views.
         read: its reader.
-        labels, groups: whether it has them.
+        labels, groups: whether it has labels, and groups.
         by_class: whether rows combine images of one class; any row of the class is then correct in retrieval.
         part: whether it is used only in the curve against k, not in means over sets.
         gaps: whether it has missing entries. If so, no further entries are removed in training, and it is not used in
@@ -87,7 +87,7 @@ def prepare(name: str, source: Path | None, target: Path) -> None:
                 f"--data must be a folder that contains its files, but {error.filename} is missing."
             ) from error
         keys = [*view_set.views, *["label"] * view_set.labels, *["group"] * view_set.groups]
-        rows = _some(len(arrays[keys[0]]), MAX_ROWS)
+        rows = _random_rows(len(arrays[keys[0]]), MAX_ROWS)
         return {key: arrays[key][rows] for key in keys}
 
     once(target, f"{name}.npz", make)
@@ -112,8 +112,8 @@ def _register(name: str, arrays: Arrays) -> None:
     )
 
 
-def _some(n: int, max_rows: int) -> np.ndarray:
-    """Return at most `max_rows` of n rows, deterministically."""
+def _random_rows(n: int, max_rows: int) -> np.ndarray:
+    """Return at most `max_rows` of n rows, drawn with a fixed seed."""
     return np.sort(np.random.default_rng(0).permutation(n)[:max_rows])
 
 
@@ -180,7 +180,7 @@ def _archived(file: str, *views: str) -> Reader:
 
 
 def _documents(*names: str) -> Reader:
-    """Return a reader of the counts of words of a multi-view file, reduced to frequent words."""
+    """Return a reader of word counts in a multi-view file, reduced to frequent words (`frequent_words`)."""
 
     def read(source: Path) -> Arrays:
         arrays = read_views(find_file(source, *names))
@@ -236,7 +236,7 @@ def _lines(path: Path, max_lines: int) -> Iterator[str]:
 
 
 def hashed(text: str, bins: int) -> np.ndarray:
-    """Count the words of a text in hash bins, the same on every machine.
+    """Return the counts of the words of a text in hash bins, the same on every machine.
 
     Example:
         >>> float(hashed("A dog, a cat", 50).sum())

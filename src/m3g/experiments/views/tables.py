@@ -54,7 +54,7 @@ METRICS = {
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Write `table.md` and the pictures; return the text to print."""
+    """Write `table.md` and the figures; return the text to print."""
     all_tests = measured(results)
     parts = [hours(results), _finished(all_tests)]
     results = [row for row in results if row["labels"]["data"] not in PARTS]
@@ -94,7 +94,7 @@ def _ranks(tables: dict[str, Table]) -> list[str]:
 
 
 def _against(tables: dict[str, Table]) -> str:
-    """Return differences paired over the data sets (means over seeds), with Holm's correction over the whole table."""
+    """Return a table of the differences between M3G and every other arm, paired over data sets (means over seeds)."""
     arms = [arm for arm in tables["recall"] if arm != OURS and not is_control(arm)]
     compared = {}
     for name in TASKS:
@@ -117,7 +117,7 @@ def _after_holm(verdicts: Mapping[tuple[str, str], str]) -> str:
 
 
 def _by_set(tables: dict[str, Table]) -> str:
-    """Compare M3G with the best other loss of each data set, over the splits."""
+    """Return a table of the differences between M3G and the best other loss of each data set, over the splits."""
     sets = list(tables["recall"].get(OURS, {}))
     best: dict[tuple[str, str], str] = {}
     compared: dict[tuple[str, str], Difference] = {}
@@ -151,7 +151,7 @@ def _table(table: Table) -> str:
 
 
 def _missing(tests: list[Result], name: str) -> str:
-    """Return the mean over the data sets common to all shown arms, by the fraction of missing entries."""
+    """Return a table of means over the data sets common to all shown arms, by the fraction of missing entries."""
     curves = missing_curves(tests, name)
     fractions = sorted({fraction for by in curves.values() for fraction in by}, key=float)
     if not curves:
@@ -172,7 +172,7 @@ def _by_number(tests: list[Result], name: str) -> str:
 
 
 def _few_views(tests: list[Result]) -> str:
-    """Return the accuracy of a probe that is trained on the mean of all views and tested on the mean of some."""
+    """Return a table of the accuracy of a probe that is trained on the mean of all views and tested on that of some."""
     accuracy = few_views(tests)
     if not accuracy:
         return ""
@@ -181,18 +181,18 @@ def _few_views(tests: list[Result]) -> str:
 
 
 def _grid(results: list[Result]) -> str:
-    """Return per arm and data set the best evaluated setting, with its validation score."""
-    tried: dict[str, dict[str, list[tuple[float, str]]]] = {}
+    """Return a table of the best setting of each arm and data set, with its validation score."""
+    grids: dict[str, dict[str, list[tuple[float, str]]]] = {}
     for row in results:
         labels = row["labels"]
         if labels["stage"] == "grid":
             # A setting chosen before the batch size was tuned is not among the labels.
             change = {**(row.get("chosen") or {}), **grid_values(labels)}
             score = row["metrics"].get("validation") or 0.0
-            tried.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(change)))
-    sets = list(dict.fromkeys(data for by in tried.values() for data in by))
+            grids.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(change)))
+    sets = list(dict.fromkeys(data for by in grids.values() for data in by))
     rows = [["setting (validation %)", *sets]]
-    for arm, by in tried.items():
+    for arm, by in grids.items():
         cells = []
         for data in sets:
             best = max(by[data], key=lambda pair: pair[0]) if data in by else None
