@@ -32,7 +32,7 @@ def test_a_view_accepts_the_options_of_its_readers():
     )
 
 
-def test_a_custom_class_is_an_entry_too():
+def test_an_entry_may_be_any_function():
     def factory(width, *, depth=2): ...
 
     entry = catalogue.Entry(factory)

@@ -55,7 +55,7 @@ def test_audit_lists_the_entries_of_the_run(run, tmp_path, capsys):
         (["--out", "none/doubtful.csv"], "none"),
     ],
 )
-def test_wrong_arguments_are_one_line(run, tmp_path, monkeypatch, capsys, arguments, message):
+def test_invalid_arguments_are_reported_in_one_line(run, tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()
     assert main(["audit", str(run), *arguments]) == 2

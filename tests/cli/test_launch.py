@@ -48,7 +48,7 @@ def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp
     assert "training stopped at step 0" in output
 
 
-def test_a_process_ends_with_the_one_that_started_it(tmp_path):
+def test_a_process_ends_when_its_parent_has_ended(tmp_path):
     """Simulate a killed parent: another process is the parent now."""
     script = "import time; from m3g.cli.launch import end_with_parent; end_with_parent(); time.sleep(1000)"
     environment = {**ENVIRONMENT, "M3G_STARTED_BY": "0"}
@@ -58,7 +58,7 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path):
 @pytest.mark.parametrize(
     ("code", "environment"), [(0, {"TORCHELASTIC_RUN_ID": "1"}), (2, {"TORCHELASTIC_RUN_ID": "1"}), (130, {})]
 )
-def test_a_process_of_several_or_after_an_interrupt_skips_the_shutdown_of_python(code, environment):
+def test_processes_of_a_group_and_interrupted_ones_skip_the_shutdown_of_python(code, environment):
     """Threads of the process group may abort it during shutdown; registered exit handlers still run after success."""
     script = (
         "import atexit, threading, time; from m3g.cli.launch import leave\n"

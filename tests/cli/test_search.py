@@ -27,7 +27,7 @@ def found(run, *words, out="t.csv"):
         return list(csv.DictReader(file))
 
 
-def test_values_of_any_view_find_what_they_describe(here, tmp_path):
+def test_a_value_of_any_view_finds_the_object_it_describes(here, tmp_path):
     Image.new("RGB", (30, 20), (250, 10, 10)).save("mine.png")
     for number, query in enumerate(
         (["photo=mine.png"], ["name=red & <b>thing</b> 7"], ["photo=mine.png", "weight=0.4"])
@@ -39,7 +39,7 @@ def test_values_of_any_view_find_what_they_describe(here, tmp_path):
         assert all(row["photo"] == f"{row['row']}.png" and row["id"] == f"k{int(row['row']) ** 2}" for row in rows)
 
 
-def test_several_views_are_one_query(here):
+def test_values_of_several_views_form_one_query(here):
     Image.new("RGB", (12, 12), (0, 0, 250)).save("blue.png")
     rows = found(here, "photo=blue.png", "name=blue & <b>thing</b> 3")
     net = m3g.load(here)
@@ -60,7 +60,7 @@ def test_a_page_has_thumbnails_and_escapes_names(here):
     assert "default-src 'none'" in page
 
 
-def test_columns_can_be_chosen(here, refused):
+def test_printed_columns_can_be_selected(here, refused):
     assert main(["search", str(here), "--query", "3", "--show", "weight", "--top", "2", "--out", "w.csv"]) == 0
     assert Path("w.csv").read_text().splitlines()[0] == "query,rank,row,similarity,weight"
     assert "--show must be one of" in refused("search", here, "--query", "3", "--show", "none")

@@ -50,7 +50,7 @@ def test_a_row_finds_itself_if_requested(here):
     assert [row["similarity"] for row in table(here / "t.csv")] == ["1.0000", "1.0000"]
 
 
-def test_rows_and_files_of_the_same_views_find_the_same(here):
+def test_queries_by_row_and_by_file_have_equal_results(here):
     x, z = np.load("x.npy"), np.load("z.npy")
     np.save(here / "x.npy", x[[3, 8]])
     np.save(here / "z.npy", z[[3, 8]])  # row 3 lacks z in the run too

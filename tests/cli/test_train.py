@@ -89,7 +89,7 @@ def test_labels_are_optional(tmp_path, monkeypatch, capsys):
         assert stored["mean"].shape == (40, 64)
 
 
-def test_print_config_is_a_config(tmp_path, monkeypatch, capsys):
+def test_printed_settings_are_a_settings_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "--print_config", "--loss_options.epsilon", "0.2"]) == 0
     printed = capsys.readouterr().out
@@ -99,7 +99,7 @@ def test_print_config_is_a_config(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == printed
 
 
-def test_print_config_shows_what_will_run(finished, tmp_path, monkeypatch, capsys):
+def test_print_config_shows_the_settings_of_the_run(finished, tmp_path, monkeypatch, capsys):
     """Also with --views, and with --resume the settings of that run."""
     monkeypatch.chdir(tmp_path)
     views = [str(finished / "a.npy"), str(finished / "b.npy")]

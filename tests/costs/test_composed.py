@@ -92,7 +92,7 @@ def test_a_sum_of_pairwise_costs_is_pairwise(name):
     torch.testing.assert_close(first.pair_marginal(0, 2), second.pair_marginal(0, 2), atol=1e-8, rtol=0)
 
 
-def test_a_scaled_circular_variance_stays_one():
+def test_a_scaled_circular_variance_is_still_a_circular_variance():
     problem = (2 * CV)(torch.rand(3, 4, 5))
     assert problem.kernel_form == "resultant"
     assert problem.factor == 2

@@ -41,14 +41,14 @@ def test_pulls_are_gradients_of_the_features(sizes):
     torch.testing.assert_close(multilinear.pull(parts, grad.clone()), list(expected))
 
 
-def test_products_without_each_factor_support_zeros():
+def test_products_of_all_other_factors_support_zeros():
     factors = [torch.tensor([2.0, 0.0]), torch.tensor([3.0, 5.0]), torch.tensor([4.0, 0.0])]
     found = multilinear.products_without_each(factors)
     assert [product.tolist() for product in found] == [[12.0, 0.0], [8.0, 0.0], [6.0, 0.0]]
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_pull_from_rows_is_the_gradient_for_the_whole_coupling(rows):
+def test_pulls_from_slabs_equal_the_gradient_for_the_whole_coupling(rows):
     sizes = (3, 2, 4)
     parts = points_of(sizes)
     weights = torch.rand(2, *sizes, dtype=torch.float64)

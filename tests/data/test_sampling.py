@@ -1,3 +1,5 @@
+"""The order of batches: a function of seed and epoch, divided among processes, and resumable."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

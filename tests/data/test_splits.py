@@ -1,3 +1,5 @@
+"""Splits of rows by class and by group."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -26,7 +26,7 @@ def points(k=3, n=10, d=4, seed=0, masked=True):
     )
 
 
-def test_parts_join_to_the_whole():
+def test_joined_parts_equal_the_whole():
     whole = points()
     again = Embedded.join([whole.take(torch.arange(4)), whole.take(torch.arange(10) >= 4)])
     for name in ("embeddings", "labels", "mask", "index"):
@@ -46,7 +46,7 @@ def test_only_some_views_keeps_the_objects_that_have_one():
     assert [view.shape[1] for view in part.features] == [6, 5]
 
 
-def test_readouts_are_the_literal_loops():
+def test_readouts_agree_with_literal_loops():
     whole = points()
     units = normalize(whole.embeddings, dim=-1).numpy()
     spoiled = torch.where(whole.mask[..., None], whole.embeddings, torch.nan)

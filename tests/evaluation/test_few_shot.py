@@ -1,3 +1,5 @@
+"""Probes trained with a few labels per class."""
+
 import pytest
 import torch
 

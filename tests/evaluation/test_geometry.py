@@ -1,3 +1,5 @@
+"""Alignment, uniformity and effective rank of embeddings."""
+
 import math
 
 import pytest

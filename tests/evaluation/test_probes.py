@@ -1,3 +1,5 @@
+"""Linear probes, and their transfer between views."""
+
 import pytest
 import torch
 
@@ -73,7 +75,7 @@ def test_transfer_excludes_missing_rows():
         assert transfer_probe(points, points, kind=kind).min() > 0.95
 
 
-def test_ridge_is_the_solution_of_the_normal_equations_and_its_strength_the_best_left_out():
+def test_ridge_solves_the_normal_equations_with_the_best_strength_on_held_out_rows():
     random = torch.Generator().manual_seed(0)
     x = torch.randn(25, 6, generator=random, dtype=torch.float64)
     y = (x[:, 0] + 0.5 * torch.randn(25, generator=random, dtype=torch.float64) > 0).long()

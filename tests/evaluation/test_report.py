@@ -1,3 +1,5 @@
+"""All scores of an evaluation."""
+
 from dataclasses import replace
 
 import pytest

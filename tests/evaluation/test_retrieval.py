@@ -1,3 +1,5 @@
+"""Ranks and recall of retrieval between views."""
+
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,3 +1,5 @@
+"""Nearest objects to a query."""
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -51,7 +53,7 @@ def test_wrong_arguments_are_rejected(queries, options, message):
         search(queries, torch.randn(2, 5, 3), **{"top": 3, **options})
 
 
-def test_a_cost_searches_the_views_that_were_not_given():
+def test_a_cost_compares_the_query_with_the_views_it_lacks():
     signs = torch.randn(2, 40, 16, generator=torch.Generator().manual_seed(0)).sign()
     objects = torch.stack([*signs, signs.prod(0)])  # any two views are independent
     given = torch.tensor([[True], [True], [False]]).expand(3, 40)

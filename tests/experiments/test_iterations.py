@@ -5,7 +5,7 @@ import json
 from experiments.miniature import small_runs
 
 
-def test_iterations_newton_needs_fewer_steps_than_sinkhorn(tmp_path):
+def test_newton_requires_fewer_steps_than_sinkhorn(tmp_path):
     text, _ = small_runs("iterations", None, tmp_path, keep=lambda spec: spec.labels["epsilon"] <= 0.1)
     steps = {}
     for line in (tmp_path / "results.jsonl").read_text().splitlines():

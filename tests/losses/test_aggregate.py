@@ -50,13 +50,13 @@ def test_any_pair_loss_accepts_a_teacher(pair, mask, views, teacher):
 
 
 @pytest.mark.parametrize("aggregate", [losses.Pairwise, losses.AverageOfRest])
-def test_modules_are_their_functions(aggregate, views, teacher):
+def test_modules_equal_their_functions(aggregate, views, teacher):
     function = losses.pairwise if aggregate is losses.Pairwise else losses.average_of_rest
     expected = function(views, losses.byol, mask=PRESENT, teacher=teacher)
     assert torch.equal(aggregate(losses.byol)(views, mask=PRESENT, teacher=teacher), expected)
 
 
-def test_symmetric_uses_each_pair_both_ways(views):
+def test_symmetric_uses_each_pair_in_both_directions(views):
     z = unit(views)
     forth = losses.pairwise(views, losses.infonce)
     back = losses.pairwise(views, lambda a, b: losses.infonce(b, a))

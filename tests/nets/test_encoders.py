@@ -1,3 +1,5 @@
+"""Encoders of vectors and signals."""
+
 import math
 
 import torch

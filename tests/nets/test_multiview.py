@@ -1,3 +1,5 @@
+"""Networks of several views: shapes, shared encoders, and errors."""
+
 import pytest
 import torch
 from hypothesis import given, settings

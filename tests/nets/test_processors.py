@@ -171,7 +171,7 @@ def test_image_settings_are_read_in_every_form(settings, expected):
     assert image_settings(settings) == expected
 
 
-def test_a_sound_model_gives_rate_and_scale(pretrained, tmp_path):
+def test_an_audio_model_determines_rate_and_scale(pretrained, tmp_path):
     _, table, _, _ = pretrained
     save = tmp_path / "hear"
     save.mkdir()

@@ -66,7 +66,7 @@ def test_training_stops_early_and_improves_on_linear_cca_of_quadrants_of_digits(
     assert whole.best_epoch_ == len(whole.loss_curve_) == 3
 
 
-def test_the_result_is_the_closest_to_linear_cca_that_held_out_rows_do_not_distinguish(monkeypatch):
+def test_the_result_is_the_average_closest_to_linear_cca_within_one_standard_error(monkeypatch):
     seen = []
 
     class Recorded(fitting.EarlyStopping):

@@ -12,7 +12,7 @@ import reference
 
 @settings(max_examples=10, deadline=None)
 @given(shape=st.sampled_from([(2, 4), (2, 5), (3, 2), (3, 3)]), seed=st.integers(0, 100))
-def test_exact_finds_the_best_polymatching(shape, seed):
+def test_the_linear_program_finds_the_best_polymatching(shape, seed):
     k, n = shape
     views = reference.noisy_views(k, n, 3, noise=3.0, seed=seed)
     problem = m3g.CircularVariance()(views)
@@ -32,7 +32,7 @@ def test_exact_finds_the_best_polymatching(shape, seed):
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 12), (3, 8), (4, 4)])
-def test_small_epsilon_tends_to_exact(k, n):
+def test_solutions_at_a_small_epsilon_approach_the_linear_program(k, n):
     views = reference.noisy_views(k, n, 4, noise=2.0)
     problem = m3g.CircularVariance()(views)
     exact = m3g.solve(problem, epsilon=0, solver="linear-program")

@@ -165,7 +165,7 @@ def test_a_solve_that_stops_early_warns():
 
 
 @pytest.mark.parametrize("differentiable", [False, True])
-def test_nothing_is_kept_after_a_solve(differentiable):
+def test_a_solution_is_freed_without_the_garbage_collector(differentiable):
     views = reference.noisy_views(3, 6).requires_grad_()
     gc.disable()
     try:

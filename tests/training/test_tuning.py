@@ -23,7 +23,7 @@ def test_a_trial_below_the_others_is_pruned(two_views, tmp_path):
     assert list(trial.intermediate_values) == [1]
 
 
-def test_given_settings_are_kept(two_views):
+def test_settings_that_are_given_are_not_searched(two_views):
     given = {"loss_options": {"temperature": 0.1}, "optim": {"learning_rate": 0.01}, "encoder_options": {"width": 32}}
     config = Config.from_dict({"data": "arrays", "data_options": {"paths": ["a.npy", "b.npy"]}, **given})
     data = tuning.build_data(config)

@@ -1,3 +1,5 @@
+"""Images in class folders: splits, augmentations, and errors."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""Windows of recordings: channels as views, and splits by subject."""
+
 import numpy as np
 import pytest
 import torch

@@ -1,3 +1,5 @@
+"""Views in files of arrays: rows, labels, missing entries, splits, and errors."""
+
 import numpy as np
 import pandas
 import pytest

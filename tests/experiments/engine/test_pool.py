@@ -54,7 +54,7 @@ def test_a_run_waits_for_and_uses_the_best_setting_on_validation(tmp_path):
     assert do_run(experiment(work), final, store, tmp_path) == "finished"
 
 
-def test_a_larger_grid_with_the_same_choice_repeats_no_run(tmp_path):
+def test_no_run_is_repeated_if_a_larger_grid_selects_the_same_setting(tmp_path):
     executed = []
 
     def counted(settings, folder, data):
@@ -77,7 +77,7 @@ def test_a_larger_grid_with_the_same_choice_repeats_no_run(tmp_path):
 
 
 @pytest.mark.parametrize(("gain", "batch"), [(1, 64), (-1, None)])
-def test_a_second_choice_is_made_on_top_of_the_first_and_only_where_it_is_better(tmp_path, gain, batch):
+def test_a_second_grid_extends_the_first_choice_only_if_it_is_better(tmp_path, gain, batch):
     def scored(settings, folder, data):
         found = work(settings, folder, data)
         larger = settings["config"].get("batch", 32) == 64

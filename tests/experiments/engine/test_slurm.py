@@ -1,4 +1,4 @@
-"""Job arrays: with a stand-in `sbatch` always, with a real cluster of one node where Slurm is installed."""
+"""Job arrays: with a fake `sbatch` always, with a real cluster of one node where Slurm is installed."""
 
 import json
 import os

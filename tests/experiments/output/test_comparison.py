@@ -42,7 +42,7 @@ def test_arms_that_share_no_splits_have_their_own_intervals():
     assert found["b"][1] == 0
 
 
-def test_a_rival_in_a_control_is_compared_with_m3g_in_the_same_or_the_wider_one():
+def test_methods_of_a_control_are_compared_with_m3g_in_it_or_in_the_control_it_extends():
     main = {"m3g": {0: 0.5, 1: 0.51}, "rival": {0: 0.4, 1: 0.42}}
     alone = {"m3g": {0: 0.7, 1: 0.72}, "rival": {0: 0.6, 1: 0.61}}
     controls = {

@@ -1,3 +1,5 @@
+"""Runs of `m3g reproduce synergy` and their grids."""
+
 import pytest
 
 from experiments.miniature import small_runs
@@ -20,7 +22,7 @@ def test_every_loss_has_the_same_grid_on_splits_that_no_test_uses(data, splits):
         assert all([len(choice.tried_by) for choice in spec.candidates] == [splits] * 7 for spec in tests)
 
 
-def test_a_set_alone_keeps_the_grid_of_its_family():
+def test_a_set_requested_alone_uses_the_grid_of_its_family():
     specs = find("synergy").specs(Request(sets=["bits-100"], methods=["symile"]))
     ids = {spec.id for spec in specs}
     assert all(set(spec.needs) <= ids for spec in specs)

@@ -1,3 +1,5 @@
+"""Scores by which the last view is retrieved."""
+
 import pytest
 import torch
 from torch.nn.functional import normalize

@@ -1,3 +1,5 @@
+"""Data sets whose views depend on each other only jointly."""
+
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency

@@ -17,7 +17,7 @@ def test_principal_components_are_those_of_the_training_rows():
     torch.testing.assert_close(other - seen[:4], (other - seen[:4])[:1].expand(4, 2), atol=1e-4, rtol=0)
 
 
-def test_every_baseline_has_its_form():
+def test_every_baseline_has_all_rows_and_its_number_of_columns():
     options = {"heads": {"embedding_size": 8, "hidden": None}, "loop": {"max_steps": 2, "accelerator": "cpu"}}
     config = config_of({"config": options})
     widths = {}

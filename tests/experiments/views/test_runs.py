@@ -103,7 +103,7 @@ def test_m3g_all_compares_all_views_at_once():
     assert all("loss_options.temperature" in labels for labels in grids)
 
 
-def test_a_view_that_was_rotated_is_read_out_in_the_space_of_the_others():
+def test_canonical_readout_aligns_a_rotated_view():
     random = torch.Generator().manual_seed(0)
     train, test = (normalize(torch.randn(n, 6, generator=random), dim=-1) for n in (200, 50))
     turn = torch.linalg.qr(torch.randn(6, 6, generator=random))[0]

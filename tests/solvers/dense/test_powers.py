@@ -8,7 +8,7 @@ from m3g.solvers.dense import kernel, powers
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.5, 2.0, 3.0, 5.0, 20.0, 22.5, 50.0, 127.5, 128.0])
-def test_powers(power, monkeypatch):
+def test_powers_by_multiplication_agree_with_pow(power, monkeypatch):
     monkeypatch.setattr(powers, "ENTRIES", 10)
     x = torch.rand(3, 5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 0.1
     assert powers.is_fast(power)
@@ -16,7 +16,7 @@ def test_powers(power, monkeypatch):
 
 
 @pytest.mark.parametrize("power", [0.0, 0.25, 33.3, 128.5, float("inf")])
-def test_other_powers_are_not_fast(power):
+def test_other_powers_have_no_fast_form(power):
     assert not powers.is_fast(power)
 
 

@@ -1,3 +1,5 @@
+"""Solves by the sampled solver, compared with exact ones."""
+
 import functools
 import warnings
 

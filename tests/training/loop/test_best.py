@@ -62,7 +62,7 @@ def test_a_run_that_reaches_its_last_epoch_does_not_stop_early(config, tmp_path,
     assert "kept the network before the first step, the best on the validation split\n" in out
 
 
-def test_the_result_is_the_closest_to_linear_cca_that_validation_rows_do_not_distinguish(config, tmp_path, capsys):
+def test_the_result_is_the_average_closest_to_linear_cca_within_one_standard_error(config, tmp_path, capsys):
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(150, 4))
     for path, width in zip(config.data_options["paths"], (40, 60)):

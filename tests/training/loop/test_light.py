@@ -19,7 +19,7 @@ def test_batches_continue_where_they_stopped():
     assert torch.equal(whole[0], next(iter(data.train_dataloader()))["index"])
 
 
-def test_every_step_has_its_rate():
+def test_every_step_uses_its_learning_rate():
     x = nn.Parameter(torch.tensor(1.0))
     optimizer = torch.optim.SGD([x], lr=1.0)
     rates = []

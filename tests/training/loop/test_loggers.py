@@ -126,7 +126,7 @@ def test_trackio_records_on_this_machine(views, tmp_path):
         trackio.finish()
 
 
-def test_none_writes_no_records(views, tmp_path):
+def test_the_logger_none_writes_no_records(views, tmp_path):
     assert main(["train", *views, "--logger", "none", "--out", "run"]) == 0
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert "metrics.csv" in names
@@ -160,7 +160,7 @@ def test_wrong_names_are_rejected(names, message):
         Config.from_dict({"logger": names})
 
 
-def test_an_option_may_be_a_list():
+def test_several_loggers_may_be_given():
     given = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
     assert given.settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
     assert given.others == ["--out", "run"]

@@ -122,7 +122,7 @@ def test_the_scaling_rules_use_the_batch_of_all_accumulated_batches(tmp_path):
     ],
     ids=["single", "leave-one-out", "split", "pairs", "one pair", "pairwise pairs", "bfloat16", "byol"],
 )
-def test_every_form_learns(tmp_path, changes):
+def test_every_form_of_training_reduces_the_loss(tmp_path, changes):
     loop = {"epochs": 3, **changes.pop("loop", {})}
     run = fit.train(small(loop=loop, **changes), tmp_path / "run")
     losses = [row["loss"] for row in Table(run.path / "metrics.csv").rows()]

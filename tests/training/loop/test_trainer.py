@@ -8,7 +8,7 @@ from fixtures import QUICK
 from m3g.cli import main
 
 
-def test_slurm_changes_nothing(finished, tmp_path, monkeypatch, capfd):
+def test_variables_of_slurm_do_not_change_a_run(finished, tmp_path, monkeypatch, capfd):
     """With `srun` installed, and inside a job with several tasks, the command trains the same in this one process."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()

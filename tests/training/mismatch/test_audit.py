@@ -34,7 +34,7 @@ def test_partners_are_the_rows_that_the_entries_come_from(k, n, seed):
     assert sum(partner is None for partner in alone) >= 0.9 * len(kept)
 
 
-def test_a_cost_finds_the_row_by_its_query():
+def test_with_a_cost_partners_are_found_by_its_query():
     signs = torch.randn(2, 20, 16, generator=torch.Generator().manual_seed(0)).sign()
     views = torch.stack([*signs, signs.prod(0)])
     views[2, [3, 7]] = views[2, [7, 3]]

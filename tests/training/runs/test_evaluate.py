@@ -30,7 +30,7 @@ def test_a_view_that_no_test_row_has_is_excluded_from_the_scores(tmp_path, capsy
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_measures_are_explained_where_there_is_room(columns, monkeypatch, capsys):
+def test_measures_are_explained_in_wide_terminals(columns, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(columns))
     numbers = {"recall_from_others": 0.25, "uniformity": -1.5}
     evaluate.show(Report(numbers, chance={"recall_from_others": 0.01}), [])

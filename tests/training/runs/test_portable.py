@@ -100,7 +100,7 @@ def test_every_kind_of_view_is_exported(tmp_path, monkeypatch):
     assert content["test_rows"]
 
 
-def test_a_wrong_file_is_removed(trained, tmp_path, monkeypatch, capsys):
+def test_a_file_that_differs_from_pytorch_is_removed(trained, tmp_path, monkeypatch, capsys):
     right = portable._write_onnx
     monkeypatch.setattr(portable, "_write_onnx", lambda *args: lambda array: right(*args)(array) + 1e-2)
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
