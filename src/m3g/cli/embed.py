@@ -10,7 +10,7 @@ from m3g.cli.parser import Parser
 
 USAGE = {"embed": "RUN --out FILE.npz [options]"}
 DESCRIPTION = {
-    "embed": """Write the embeddings of a trained run to one .npz file.
+    "embed": """Write the embeddings of a trained run to an .npz file, or to a copy of its .h5mu or .h5ad file.
 
   m3g embed runs/m3g-1 --out emb.npz                    all splits
   m3g embed runs/m3g-1 --out emb.npz --split test
@@ -18,9 +18,9 @@ DESCRIPTION = {
   m3g embed runs/m3g-1 --out emb.npz --table new.csv            new objects with some of the columns of the run
   m3g embed runs/m3g-1 --out emb.npz --views pixels=new.npy     new objects with one view
 
-Arrays: embeddings (k, n, d), mean (n, d) of the unit vectors of the views, index (n,) of the rows in the files, split
-(n,), views (k,) the names, and, if the data has them, labels (n,) and mask (k, n). New objects have embeddings (zero
-for missing views), mean over the present views, mask, index and views."""
+Arrays: embeddings (k, n, d), zero for missing views; mean (n, d) of the unit embeddings of the present views; index
+(n,), the rows of the files; split (n,); views (k,), their names; if the data has them, labels (n,) and mask (k, n). New
+objects have embeddings, mean, mask, index and views."""
 }
 
 

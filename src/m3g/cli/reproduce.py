@@ -13,8 +13,7 @@ NAMES = {**registry.NAMES, "summary": "one page with all finished results and th
 
 USAGE = {"reproduce": "NAME [options]"}
 DESCRIPTION = {
-    "reproduce": """Repeat an experiment of the documentation: its runs, its tables with the published numbers, and its
-figures.
+    "reproduce": """Repeat an experiment of the documentation: execute its runs, and write its tables and figures.
 
   m3g reproduce domainnet --data SETS --plan      write a settings file per run, and print the expected time
   m3g reproduce domainnet --data SETS --jobs 2    execute the runs, two at a time; repeat to continue

@@ -155,7 +155,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]
 
 @torch.no_grad()
 def _features(net: nn.Module, path: Path) -> dict[str, Tensor]:
-    """Return per vendor the features (classes, d) of its images, of unit length."""
+    """Return, by vendor, the features (classes, d) of its images, of unit length."""
     net.eval()
     return {
         name: normalize(torch.cat([net.features([part])[0] for part in images.split(512)]), dim=-1)  # type: ignore[operator]
@@ -182,7 +182,7 @@ def sets(scale: str) -> dict[str, Prepare]:
 
 
 def by_vendor(results: list[Result], metric: str) -> dict[str, dict[str, list[float]]]:
-    """Return per arm and unseen vendor the values of all seeds."""
+    """Return, by arm and unseen vendor, the values of all seeds."""
     values: dict[str, dict[str, list[float]]] = {}
     for row in results:
         labels = row["labels"]
@@ -227,7 +227,7 @@ def _levels(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
 
 
 def _differences(scores: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """Compare M3G with every other arm, with a teacher if that arm has one, over the unseen vendors."""
+    """Return a table of the differences between M3G (with a teacher if the other arm has one) and every other arm."""
     means = {arm: {name: statistics.fmean(part) for name, part in by.items()} for arm, by in scores.items()}
     compared = {}
     for arm in means:

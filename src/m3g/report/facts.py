@@ -86,7 +86,7 @@ class RunFacts(Measured):
 
 
 def read_results(run: str | os.PathLike[str]) -> Results:
-    """Read and validate `results.json`."""
+    """Return the validated content of `results.json`."""
     folder = Run.of(run)
     folder.open()
     if not folder.results.is_file():
@@ -119,7 +119,7 @@ def read_rows(run: str | os.PathLike[str]) -> dict[str, dict[int, float]]:
 
 
 def read_measured(run: str | os.PathLike[str], name: str) -> Measured:
-    """Read the scores of a run for `m3g compare`."""
+    """Return the scores of a run for `m3g compare`."""
     return _measured(run, name, read_results(run))
 
 

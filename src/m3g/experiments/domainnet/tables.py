@@ -103,7 +103,10 @@ def _mean_of_domains(values: dict[tuple[str, int], float], domains: list[str]) -
 
 
 def _comparison(tests: list[Result]) -> str:
-    """Compare M3G with the others over the unseen domains, because seeds of one domain share its images."""
+    """Return a table of the differences between M3G and the others, over the unseen domains.
+
+    Seeds are not independent units, because those of one domain share its images.
+    """
     table = difference_table(scores(tests), "m3g", test_to_train=0.0, split_of=lambda key: key[0], splits="domains")
     return table and f"{table}\n\n{NOTE}"
 
@@ -156,7 +159,7 @@ def _grid(set_results: list[Result]) -> str:
 
 
 def _controls(set_results: list[Result], tests: list[Result]) -> str:
-    """Compare each control with the same method without it, on the same domains and seeds."""
+    """Return a table that compares each control with the same method without it, on the same domains and seeds."""
     controls: dict[str, list[Result]] = {}
     for row in sorted(set_results, key=lambda row: row["labels"].get("control", "")):
         if row["labels"]["stage"] == "control":
@@ -165,7 +168,7 @@ def _controls(set_results: list[Result], tests: list[Result]) -> str:
         scores(tests),
         {control: scores(rows) for control, rows in controls.items()},
         test_to_train=0.0,
-        split_of=lambda key: key[1],  # two domains are too few units, so the seeds are
+        split_of=lambda key: key[1],  # seeds, because two domains are too few
     )
 
 

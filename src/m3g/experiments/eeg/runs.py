@@ -3,8 +3,8 @@
 `m3g reproduce eeg --data SETS --sets sleep`: 94 runs of 1000 steps, 55 minutes on a shared core. Expected with 1000
 labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 59 %, where chance is 50 %.
 
-Networks learn from the channels without labels; a linear combination of the channels and a linear classifier then
-learn from s labels per class, and are tested on all recordings of unseen subjects. Balanced accuracy.
+Networks learn from the channels without labels. A linear combination of the channels and a linear classifier then learn
+from s labels per class, and are tested on all recordings of unseen subjects. The score is the balanced accuracy.
 
 Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, an encoder per sensor; `raw`, one encoder for the
 raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, transferred to UCI EEG and its two groups of subjects; `windows`, one encoder
@@ -198,7 +198,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> Scores:
-    """Train, then probe with a few labels: on validation subjects and, once chosen, on test subjects."""
+    """Train, and evaluate probes with a few labels on validation and test subjects."""
     config = full.config_of(settings)
     if settings["data"] == "physionet":
         net, _ = full.trained(config, folder)

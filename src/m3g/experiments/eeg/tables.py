@@ -90,7 +90,7 @@ def _references(set_results: list[Result]) -> str:
 
 
 def _comparisons(arms: Scores, data: str) -> list[str]:
-    """Compare M3G with the others, by the number of labels."""
+    """Return a table of the differences between M3G and the others for each number of labels."""
     parts = []
     for s in _shots({OURS: arms.get(OURS, {})}):
         table = difference_table(at(arms, s), OURS, test_to_train=OVERLAP[data])

@@ -22,11 +22,11 @@ from m3g.training.loop.subsets import sample_if_quicker
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.settings.config import Config
 
-# Training rows of sets whose files are not available for counting, or that are part of the package.
+# Numbers of training rows of sets whose files may be unavailable, and of the built-in set.
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
 MANY_NODES = ("images", "domains")  # data that the paper trains on NODES x GPUS devices
 NODES, GPUS = 4, 8
-SOLVER_STEPS = 8  # assumed steps of a solver to its tolerance; `m3g reproduce iterations` measures those of exact ones
+SOLVER_STEPS = 8  # assumed number of solver steps; `m3g reproduce iterations` measures those of exact solvers
 VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels; a multiply-add counts as two
 GPU_FLOPS = 312e12 * 0.35  # bf16 throughput of an A100 at typical utilisation
 SMALL_STEP = 0.05  # assumed seconds per step of a small network on a GPU

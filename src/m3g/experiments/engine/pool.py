@@ -224,7 +224,7 @@ class Progress:
 
 
 def one_thread() -> None:
-    """Use one thread, because more threads do not speed up small tensors and change results between machines."""
+    """Use one thread: more do not speed up operations on small tensors, and results would depend on their number."""
     import torch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -29,7 +29,7 @@ def write_scripts(
     stages: list[list[str]] = [[], [], []]
     for spec in specs:
         stages[bool(spec.candidates) + bool(spec.then)].append(spec.id)
-    arrays: list[dict[str, int]] = []  # per stage: the files and their numbers of ids
+    arrays: list[dict[str, int]] = []  # for each stage, the number of ids in each file
     for number, ids in enumerate(filter(None, stages)):
         parts = [ids[start : start + MAX_ARRAY_SIZE] for start in range(0, len(ids), MAX_ARRAY_SIZE)]
         names = [f"stage{number}.txt" if len(parts) == 1 else f"stage{number}-{i}.txt" for i in range(len(parts))]
@@ -61,7 +61,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
         "#SBATCH --requeue",
         "#SBATCH --open-mode=append",
         f"#SBATCH --output={folder}/logs/%A_%a.txt",
-        "# Usage: sbatch --array=1-COUNT slurm.sh FILE   (submit.sh does it)",
+        "# Usage: sbatch --array=1-COUNT slurm.sh FILE   (submit.sh does this for all files)",
         "set -euo pipefail",
         f"cd {shlex.quote(str(Path.cwd()))}",
         f'id=$(sed -n "${{SLURM_ARRAY_TASK_ID}}p" {shlex.quote(str(folder))}/"$1")',

@@ -5,7 +5,7 @@
 A step has k n = 96 augmented images, from two augmentations of 48 images to twelve augmentations of 8 images. All
 methods train the network of `imagenet` without a teacher, on its data and on the emoji of one vendor, with nine
 categories as classes. M3G compares all k views at once, with the sampled solver for k = 8 and 12. For every k and
-method one of five temperatures is chosen on the validation images of a split that is not used for the test accuracy.
+method, one of five temperatures is chosen on the validation images of a split that is not used for the test accuracy.
 """
 
 from __future__ import annotations

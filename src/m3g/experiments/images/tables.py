@@ -112,7 +112,7 @@ def _lengths(results: list[Result], folder: Path) -> list[str]:
 
 
 def _controls(arms: Scores, results: list[Result]) -> str:
-    """Compare each control with the same method without it, on the same views and seeds."""
+    """Return a table that compares each control with the same method without it, on the same views and seeds."""
     controls: dict[str, Scores] = {}
     for row in sorted(results, key=lambda row: (row["labels"].get("control", ""), ORDER.index(row["labels"]["arm"]))):
         labels = row["labels"]

@@ -1,7 +1,7 @@
 """Comparison of k-view losses on real data.
 
-`m3g reproduce views --data SETS`: 4058 runs on fifteen sets; without `--data` the built-in digits. 3427 runs on
-fifteen sets, 7 hours on one core, are stored. Expected: M3G, InfoNCE and VICReg in the top group.
+`m3g reproduce views --data SETS`: 4058 runs on fifteen sets, of which 3427 are stored (7 hours on one core). Without
+`--data`, only the built-in digits are used. Expected: M3G, InfoNCE and VICReg in the top group.
 
 Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
 same optimiser, number of steps and points per batch; M3G also with increasing epsilon. Each arm has a grid of 4

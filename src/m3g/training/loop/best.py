@@ -31,7 +31,7 @@ def can_stop_early(data: ViewsData) -> bool:
 
 
 def too_few_rows(loop: LoopSettings, data: ViewsData) -> str:
-    """Return a line for the log if only the number of validation rows prevents early stopping, otherwise ""."""
+    """Return a line for the log if only the number of validation rows prevents early stopping, else an empty string."""
     if not loop.patience or not _partners_are_known(data) or can_stop_early(data):
         return ""
     return (

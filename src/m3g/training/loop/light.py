@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from m3g.training.loop.seeds import seed_everything
 
-if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
+if TYPE_CHECKING:  # the scikit-learn estimators train without Lightning
     from lightning.pytorch import Trainer
 
     from m3g.data import ViewsData

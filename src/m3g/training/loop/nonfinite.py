@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-SHOWN_ROWS = 10  # of a batch, in a message
+SHOWN_ROWS = 10  # maximum number of row indices in a message
 
 
 class NonFiniteLoss(ValueError):

@@ -12,7 +12,7 @@ PATIENCE = 10.0  # seconds to wait for the end of a process group after an error
 
 
 def started() -> bool:
-    """Return whether torchrun has already started the processes."""
+    """Return whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 

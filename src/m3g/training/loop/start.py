@@ -13,7 +13,7 @@ from m3g.data.storage.rows import IN_MEMORY
 from m3g.evaluation.linear_cca import MAX_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
-if TYPE_CHECKING:  # the scikit-learn estimator trains without Lightning
+if TYPE_CHECKING:  # the scikit-learn estimators train without Lightning
     from m3g.data import ViewsData
 
 ROWS_BESIDE_FILES = 2000  # maximum number of fitted rows if other views (images, sounds, text) are read with them

@@ -13,7 +13,7 @@ from m3g.costs import CircularVariance
 from m3g.nets import MultiViewNet
 from m3g.solvers import Auto, Sampled
 
-QUICK_TUPLES = 2e7  # number of tuples n ** k that the exact solver of M3G handles in tens of milliseconds
+QUICK_TUPLES = 2e7  # maximum number of tuples n ** k that the exact solver of M3G handles in tens of milliseconds
 QUICK_STEP = 6e7  # maximum total number of tuples over the subsets of a step
 CORE_FLOPS = 5e10  # floating-point operations per second of one core in the training of an encoder
 

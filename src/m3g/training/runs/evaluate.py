@@ -95,7 +95,7 @@ def evaluate_run(
     if isinstance(net, TrainedNet):
         trained, given = net.view_shapes, [tuple(shape) for shape in data.view_shapes]
         if trained != given:
-            raise ValueError(f"data must have views of the shapes {trained} of the run, got {given}.")
+            raise ValueError(f"data must have views of the same shapes as in training, {trained}, got {given}.")
     if data.num_rows("test") < 2:
         raise ValueError(
             "data_options.test must be a fraction that leaves at least 2 rows for the evaluation, got fewer: "

@@ -3,10 +3,10 @@
 config.yaml        every setting
 environment.json   versions, machine, git commit
 metrics.csv        one row per logged step          probes.csv     one row per evaluation
-tensorboard/       the same for TensorBoard
+tensorboard/       the logged metrics, for TensorBoard
 checkpoints/       last.ckpt, to resume from
 model.safetensors  the trained weights              model.json     the description of the network
-results.json       the final evaluation             plots/         the pictures
+results.json       the final evaluation             plots/         its plots
 rows.csv           the contribution of each test row to some of the scores
 mismatch.csv       with --mismatch, the reliability of every evaluated training entry
 embeddings.safetensors  embeddings of all rows, stored by m3g search

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 CELLS = (str, bytes, Path)
-NOUNS = {"text": "text", "tfidf": "text", "audio": "sounds"}
+NOUNS = {"text": "text", "tfidf": "text", "audio": "sounds"}  # by kind of view, for messages
 Columns: TypeAlias = dict[str, Sequence[object]]  # cells by column
 
 

@@ -24,7 +24,7 @@ def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
             folder.plots / "retrieval.png",
             title="R@1",
             chance=report.chance.get("recall_at_1"),
-            diagonal=False,  # trivial
+            diagonal=False,  # the retrieval of a view from itself is trivial
         )
     )
     if "transfer" in report.matrices:

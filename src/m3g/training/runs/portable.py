@@ -148,7 +148,7 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
         if precision == "fp32" and not error <= TOLERANCE:
             raise ValueError(
                 f"view {net.view_names[l]!r} must have the same embeddings as in PyTorch when exported, but they "
-                f"differ by {error:.1e} of the largest entry (at most {TOLERANCE:g}): nothing was written."
+                f"differ by {error:.1e} of the largest entry (allowed: {TOLERANCE:g}): nothing was written."
             )
         outputs.append(torch.from_numpy(np.array(output)))
         expected.append(torch.from_numpy(reference))
@@ -179,7 +179,7 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
 
 
 def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
-    """Return unscaled rows of the first split of test, val and train that has at least two.
+    """Return unscaled rows of the first of the splits test, val and train that has at least two rows.
 
     If the data cannot be read, return random rows, or raise if the data are `required`.
     """
