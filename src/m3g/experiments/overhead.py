@@ -27,7 +27,7 @@ VIT_B16 = {"kind": "transformers", "model": "vit", "config": {"patch_size": 16}}
 
 
 def vit(*, views: int, predictor: bool = True) -> MultiViewNet:
-    """Build ViT-B/16 for images of 224 pixels with the paper's heads, shared by all views, from its configuration."""
+    """Return ViT-B/16 with the paper's heads and random weights, shared by all views, for images of 224 pixels."""
     return build_net(
         [(3, 224, 224)] * views,
         encoder=VIT_B16,
@@ -141,7 +141,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Write Figure 5 as a table; the paper plots it without printing numbers."""
+    """Write Figure 5 and its numbers, which the paper does not print."""
     rows = [["k", "loss, s", "rest of the step, s", "fraction of the step"]]
     for row in sorted(results, key=lambda row: row["labels"]["k"]):
         k, metrics = row["labels"]["k"], row["metrics"]

@@ -124,13 +124,13 @@ def _by_set(tables: dict[str, Table]) -> str:
     for data in sets:
         for name in TASKS:
             table = tables[name]
-            rivals = {
+            others = {
                 arm: statistics.fmean(by[data].values())
                 for arm, by in table.items()
                 if data in by and arm != OURS and arm not in NOT_LOSSES and not is_control(arm)
             }
-            if data in table.get(OURS, {}) and rivals:
-                arm = best[data, name] = max(rivals, key=lambda arm: rivals[arm])
+            if data in table.get(OURS, {}) and others:
+                arm = best[data, name] = max(others, key=lambda arm: others[arm])
                 compared[data, name] = paired(table[OURS][data], table[arm][data], test_to_train=TEST_TO_TRAIN)
     verdicts = holm_verdicts(compared)
     rows = [["data set", *TASKS.values()]]

@@ -70,8 +70,8 @@ class KeepBest(Callback):
     """Callback that keeps the weights with the best validation score and stops training early.
 
     The best weights may be the initial ones. They are part of the checkpoint, so a resumed run ends with the same
-    network. If all encoders start at linear CCA and the loss has no readout, the best weights are averaged with the
-    initial ones at the end (`BestWeights`).
+    network. If all encoders start at linear CCA, the loss has no readout and the weights are not sharded, the best
+    weights are averaged with the initial ones at the end (`BestWeights`).
 
     Args:
         every: epochs between two evaluations.

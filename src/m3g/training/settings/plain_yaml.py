@@ -23,7 +23,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: str | Path) -> Plain:
-    """Read a YAML file of plain values."""
+    """Return the content of a YAML file of plain values."""
     try:
         return plain_yaml(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:
@@ -31,7 +31,7 @@ def read_yaml(path: str | Path) -> Plain:
 
 
 def plain_yaml(text: str) -> Plain:
-    """Parse a plain value in YAML: numbers, strings, lists and mappings of limited depth."""
+    """Return the plain value of a YAML text: numbers, strings, lists and mappings of limited depth."""
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
