@@ -30,8 +30,8 @@ class Arm(NamedTuple):
 Table = dict[Arm, dict[str, dict[int, float]]]  # arm, metric, seed
 
 
-class RemainingLoss(NamedTuple):
-    """Fraction of the loss in accuracy that remains with `mismatch`: from the means over the seeds, and per seed."""
+class RemainingDrop(NamedTuple):
+    """Fraction of the drop in a score that remains with `mismatch`: of the means over the seeds, and for every seed."""
 
     mean: float
     seeds: list[float]
@@ -43,22 +43,22 @@ class RemainingLoss(NamedTuple):
 Scores = Mapping[int, float]  # by seed
 
 
-def remaining_loss(clean: Scores, noisy: Scores, detected: Scores) -> RemainingLoss | None:
+def remaining_drop(clean: Scores, noisy: Scores, detected: Scores) -> RemainingDrop | None:
     """Return (clean - detected) / (clean - noisy) over common seeds; None if the mean of clean - noisy is not positive.
 
     The scores are those after training on clean rows, on noisy rows, and on noisy rows with `mismatch`.
 
     Example:
-        >>> remaining_loss({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).mean.__round__(3)
+        >>> remaining_drop({0: 0.9, 1: 0.8}, {0: 0.7, 1: 0.7}, {0: 0.85, 1: 0.75}).mean.__round__(3)
         0.333
     """
     seeds = sorted(set(clean) & set(noisy) & set(detected))
-    cost = [clean[seed] - noisy[seed] for seed in seeds]
+    drop = [clean[seed] - noisy[seed] for seed in seeds]
     remaining = [clean[seed] - detected[seed] for seed in seeds]
-    if sum(cost) <= 0:
+    if sum(drop) <= 0:
         return None
-    by_seed = [part / whole if whole > 0 else float("nan") for part, whole in zip(remaining, cost)]
-    return RemainingLoss(sum(remaining) / sum(cost), by_seed)
+    by_seed = [part / whole if whole > 0 else float("nan") for part, whole in zip(remaining, drop)]
+    return RemainingDrop(sum(remaining) / sum(drop), by_seed)
 
 
 def by_arm(results: list[Result]) -> Table:
@@ -100,7 +100,7 @@ def _cost(table: Table) -> str:
             clean, noisy, detected = (
                 _values(table, Arm(loss, *state), name) for state in ((0.0, False), (share, False), (share, True))
             )
-            remaining = remaining_loss(clean, noisy, detected) if share else None
+            remaining = remaining_drop(clean, noisy, detected) if share else None
             cells += [
                 percent(list(noisy.values())),
                 percent(list(detected.values())),
