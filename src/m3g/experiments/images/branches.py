@@ -1,11 +1,10 @@
 """Accuracy and memory against the number of student views (a trade-off that the paper's section 4.1 leaves open).
 
 `m3g reproduce branches --data SETS`: 24 runs per data set, 5 minutes on a shared core. Expected on Tiny-ImageNet: M3G
-39.1 to 41.1 % and InfoNCE 39.3 to 40.2 % depending on this number, 3 MiB with one student view and 12 MiB with leave
-one out.
+39.1 to 41.1 %, InfoNCE 39.3 to 40.2 %; 3 MiB with one student view, 12 MiB with leave one out.
 
-With s student views the activations of s of the k = 4 views are stored for the backward pass. With `leave one out`, the
-form of the paper, each view in turn comes from the teacher. The losses are M3G and pairwise InfoNCE.
+With s student views, the activations of s of the k = 4 views are stored for the backward pass. With `leave one out`,
+the form of the paper, each view in turn comes from the teacher. The losses are M3G and pairwise InfoNCE.
 """
 
 from __future__ import annotations

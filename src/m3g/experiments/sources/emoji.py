@@ -11,8 +11,8 @@ from m3g.experiments.sources.files import Arrays, MissingData, once
 
 VENDORS = ("noto", "twemoji", "fluent-emoji-flat", "openmoji", "fluent-emoji-high-contrast")
 TRAIN, NEW = "emoji_16.npz", "emoji_16_new.npz"  # emoji used for training, and those excluded from it
-NEW_CLASSES = 0.2
-SIDE = 32
+NEW_CLASSES = 0.2  # fraction of the emoji that is excluded from training
+SIDE = 32  # pixels
 
 
 def read_emoji(source: Path | None) -> dict[str, np.ndarray]:

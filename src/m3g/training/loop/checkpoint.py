@@ -44,7 +44,7 @@ MARK = "m3g_checkpoint"
 VERSION = 2  # version 2 added the settings
 ROWS = "m3g_rows"
 CONFIG = "m3g_config"
-SHORT_EPOCH = 10  # optimiser steps; writing a checkpoint may take longer than a step
+SHORT_EPOCH = 10  # minimum number of steps between checkpoints of epochs, which may take longer than a step
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
@@ -63,7 +63,7 @@ class AtomicCheckpoints(CheckpointIO):
         self, checkpoint: Checkpoint, path: str | os.PathLike[str], storage_options: object = None
     ) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        # torch.save seeks in its file. With a buffer, a full disk raises a plain OSError in a single write.
+        # A buffer, because torch.save seeks in its file. If the disk is full, the single write raises a plain OSError.
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         with atomic(path) as file:

@@ -15,7 +15,7 @@ class NonFiniteLoss(ValueError):
         """Return the error of a step: cause, advice, and the rows of the batch.
 
         Args:
-            step: finished optimiser steps; before the first one only the data can be the cause.
+            step: number of finished optimiser steps; if it is 0, only the data can be the cause.
             what: a clause that names the quantity that is not finite.
             rows: the indices of the batch.
             rate, peak: the learning rate of the step and the setting `optim.learning_rate`.
