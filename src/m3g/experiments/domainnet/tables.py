@@ -84,7 +84,7 @@ def _table(tests: list[Result]) -> str:
 
 
 def _references(set_results: list[Result]) -> str:
-    """Return the scores of the inputs, and of the same network with labels."""
+    """Return a table of the scores of the inputs, and of the same network trained on labels."""
     arms = scores([row for row in set_results if row["labels"]["stage"] == "reference"])
     domains = sorted({domain for values in arms.values() for domain, _ in values})
     rows = {

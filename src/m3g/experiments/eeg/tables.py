@@ -83,14 +83,14 @@ def _table(arms: Scores, title: str = "balanced accuracy %") -> str:
 
 
 def _references(set_results: list[Result]) -> str:
-    """Return the scores of the inputs, and of the same network with all labels of the training subjects."""
+    """Return a table of the scores of the inputs, and of the same network trained on all training labels."""
     references = scores([row for row in set_results if row["labels"]["stage"] == "reference"])
     rows = {f"s = {s}": {name: _cell(by, s) for name, by in references.items()} for s in _shots(references)}
     return reference_table("references, balanced accuracy %", rows)
 
 
 def _comparisons(arms: Scores, data: str) -> list[str]:
-    """Return a table of the differences between M3G and the others for each number of labels."""
+    """Return, for each number of labels, a title and a table of the differences between M3G and the others."""
     parts = []
     for s in _shots({OURS: arms.get(OURS, {})}):
         table = difference_table(at(arms, s), OURS, test_to_train=OVERLAP[data])

@@ -1,4 +1,4 @@
-"""All finished results with the published ones on one page; `m3g reproduce summary --out FOLDER`."""
+"""`m3g reproduce summary --out FOLDER`: all finished results, with the published ones, on one page."""
 
 from __future__ import annotations
 

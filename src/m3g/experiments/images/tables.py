@@ -123,7 +123,7 @@ def _controls(arms: Scores, results: list[Result]) -> str:
 
 
 def _references(results: list[Result]) -> str:
-    """Return the scores of the inputs, and of the same network with labels."""
+    """Return a table of the scores of the inputs, and of the same network trained on labels."""
     references: dict[str, list[float]] = {}
     for row in results:
         if row["labels"]["stage"] == "reference":

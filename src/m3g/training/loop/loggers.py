@@ -71,8 +71,8 @@ class Loggers:
         if name == "csv":
             return CSVLogger(path, name="csv")
         if name == "wandb":
-            # Absolute, because its service resolves relative paths against the directory in which the first run of the
-            # process started.
+            # Absolute, because the wandb service resolves relative paths against the directory in which the first run
+            # of the process started.
             directory = os.path.abspath(os.environ.get("WANDB_DIR", "."))
             project = os.environ.get("WANDB_PROJECT", PROJECT)
             return WandbLogger(name=title, project=project, save_dir=directory, id=identifier or uuid.uuid4().hex[:8])

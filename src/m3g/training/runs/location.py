@@ -39,7 +39,7 @@ def path_options(config: Config) -> dict[str, list[str]]:
 
 
 def split_key(given: str) -> tuple[str, str]:
-    """Split a path into the file and, with its colon, the name of an array in the file.
+    """Return the file of a path `FILE` or `FILE:NAME`, where NAME is an array in the file, and the rest of the path.
 
     Example:
         >>> split_key("a/b.npz:x"), split_key("c.npy")
