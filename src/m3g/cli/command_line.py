@@ -73,7 +73,7 @@ def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> Par
 
 
 def _read_file(given: str) -> Options:
-    """Read a settings file, given by its path or, for a file of the package, by its name."""
+    """Return the content of a settings file, given by its path or, for a file of the package, by its name."""
     folder = resources.files("m3g") / "configs"
     shipped = {Path(file.name).stem: str(file) for file in folder.iterdir() if file.name.endswith(".yaml")}
     path = Path(shipped.get(given, given))

@@ -126,9 +126,9 @@ def _validated_array(table: Any, title: str) -> np.ndarray | None:
     if table is None:
         return None
     array: np.ndarray = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name=title)
-    empty = np.isnan(array)
-    partly_empty = empty.any(1) & ~empty.all(1)
-    if partly_empty.any():
-        row = int(np.flatnonzero(partly_empty)[0])
+    is_nan = np.isnan(array)
+    partly_nan = is_nan.any(1) & ~is_nan.all(1)
+    if partly_nan.any():
+        row = int(np.flatnonzero(partly_nan)[0])
         raise ValueError(f"X must have rows of numbers, or NaN throughout, got some NaN in row {row} of {title}.")
     return array

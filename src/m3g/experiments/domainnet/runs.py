@@ -8,7 +8,7 @@ domains, is tested on the unseen one; so is a probe trained on each seen domain 
 
 Laptop scale: 62 characters in five styles of fonts (n = 16), and trees of `domain/class/image` as histograms of edges:
 PACS (n = 7, the number of its classes), Office-Home and DomainNet (40 classes, n = 16). Paper scale: DomainNet,
-ViT-B/16, 6 domains x 5 methods x 4 seeds.
+ViT-B/16, 6 domains x 6 arms x 4 seeds.
 """
 
 from __future__ import annotations

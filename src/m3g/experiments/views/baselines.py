@@ -51,7 +51,7 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
 
 
 def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
-    """Return the views of all splits embedded by the encoders of the losses, trained with labels.
+    """Return the views of all splits, embedded by the encoders of the losses after training on labels.
 
     The classifier is linear in the mean of the unit embeddings.
     """
