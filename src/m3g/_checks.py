@@ -13,6 +13,7 @@ from torch import Tensor
 
 from m3g._values import (
     among,
+    existing,
     extra,
     fits,
     fraction,
@@ -27,6 +28,7 @@ from m3g._values import (
 
 __all__ = [
     "among",
+    "existing",
     "extra",
     "fits",
     "fraction",
@@ -80,10 +82,10 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
     """Validate views of possibly different sizes; return k >= 2 tensors (..., n_l, d) of a common dtype."""
     if isinstance(views, Tensor):
         return list(stacked_views(views, name=name).unbind(-3))
-    if not isinstance(views, Sequence) or not all(isinstance(view, Tensor) for view in views):
-        raise ValueError(
-            f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {described(views)}."
-        )
+    others = [] if not isinstance(views, Sequence) else [view for view in views if not isinstance(view, Tensor)]
+    if others or not isinstance(views, Sequence):
+        got = " of ".join(map(described, [views, *others[:1]]))
+        raise ValueError(f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {got}.")
     if len(views) < 2:
         raise ValueError(f"{name} must have k >= 2 views, got k = {len(views)}.")
     first = views[0]

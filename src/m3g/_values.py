@@ -10,6 +10,7 @@ import difflib
 import importlib
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 
 # Names of settings in other programs, or of related settings, and the names that error messages suggest instead.
@@ -17,10 +18,15 @@ SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",
     "bs": "batch_size",
+    "byol": "byol-pwe",
+    "cca": "mcca",
+    "clip": "infonce-pwe",
     "dataset": "data",
     "dim": "embedding_size",
     "epsilon": "temperature",
+    "gpu": "devices",
     "gpus": "devices",
+    "infonce": "infonce-pwe",
     "lr": "learning_rate",
     "max_epochs": "epochs",
     "min_lr": "min_learning_rate",
@@ -90,6 +96,13 @@ def one_of(name: str, value: object, known: Iterable[str]) -> str:
     return value
 
 
+def existing(name: str, path: str | Path) -> Path:
+    """Return the path if it exists."""
+    if not Path(path).exists():
+        raise ValueError(f"{name} must be a file or folder that exists, got {str(path)!r}: check the path.")
+    return Path(path)
+
+
 def among(what: str, got: Iterable[str], known: Iterable[str]) -> None:
     """Reject names that are not known; the error suggests a similar name."""
     known = list(known)
@@ -110,9 +123,10 @@ def suggestion(got: object, known: Iterable[str]) -> str:
         ': did you mean --optim.learning_rate?'
     """
     names = list(known)
-    ends = {name.lstrip("-").rpartition(".")[2]: name for name in reversed(names)}
-    word = str(got).lstrip("-").rpartition(".")[2].replace("-", "_")
-    similar = [ends[other] for other in (word, SYNONYMS.get(word)) if other in ends]
+    ends = {name.lstrip("-").rpartition(".")[2].lower(): name for name in reversed(names)}
+    word = str(got).lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+    similar = difflib.get_close_matches(str(got), names, n=1, cutoff=0.9)
+    similar += [ends[other] for other in (word, SYNONYMS.get(word)) if other in ends]
     similar += difflib.get_close_matches(str(got), names, n=1, cutoff=0.7)
     return f": did you mean {similar[0]}?" if similar else "."
 

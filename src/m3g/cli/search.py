@@ -132,15 +132,14 @@ class _Cells(NamedTuple):
         """Return the named columns; by default texts, images, sounds, and columns that are not views."""
         import json
 
-        from m3g.data.tables.source import open_table
-        from m3g.training.runs.location import located
+        from m3g.training.runs.location import located, open_run_table
 
         options = run.open().data_options
         if "table" not in options:
             if names:
                 raise ValueError(f"--show must be columns of the run's table, got {names[0]!r} for a run without one.")
             return cls([], {}, None)
-        source = open_table(located(run.open(), run).data_options["table"])
+        source = open_run_table(located(run.open(), run))
         for name in names or ():
             checks.one_of("--show", name, source.types)
         inputs = json.loads(run.model_text).get("inputs") or []
@@ -174,22 +173,24 @@ def _short(cell: object, max_length: int | None = CHARACTERS) -> object:
 
 
 def _write_page(out: Path, args: Namespace, head: list[str], table: list[list[object]], shown: _Cells) -> None:
+    from m3g.data.storage.moved import Folders
     from m3g.report.search_page import cell_html, search_page
     from m3g.training.runs.files import write_text
 
     new = any("=" in value for value in args.query)
     new_query = "<br>".join(
-        f"{escape(view)}: {cell_html(value, shown.kinds.get(view), Path(), outside=True)}"
+        f"{escape(view)}: {cell_html(value, shown.kinds.get(view), Folders(Path()), outside=True)}"
         for view, _, value in (argument.partition("=") for argument in args.query)
     )
-    num_plain, folder = len(head) - len(shown.columns), Path() if shown.source is None else shown.source.folder
+    num_plain = len(head) - len(shown.columns)
+    folders = Folders(Path()) if shown.source is None else shown.source.folders
     tables: dict[str, list[list[str]]] = {}
     for first, *row in table:
         query = escape(str(first))
         title = (new_query if query == "new 0" else query) if new else f"row {query}"
         cells = [escape(str(cell)) for cell in row[: num_plain - 1]]
         views = [
-            cell_html(cell, shown.kinds.get(name), folder, outside=shown.outside)
+            cell_html(cell, shown.kinds.get(name), folders, outside=shown.outside)
             for name, cell in zip(shown.columns, row[num_plain - 1 :])
         ]
         tables.setdefault(title, []).append(cells + views)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from m3g.data.storage.limits import open_image
+from m3g.data.storage.moved import Folders
 
 SIDE = 128  # maximum side of a thumbnail in pixels
 MAX_SOUND_BYTES = 2**20  # maximum size of an embedded sound file in bytes
@@ -41,21 +42,20 @@ def search_page(title: str, head: Sequence[str], results: Mapping[str, Sequence[
     )
 
 
-def cell_html(value: object, kind: str | None, folder: Path, *, outside: bool) -> str:
+def cell_html(value: object, kind: str | None, folders: Folders, *, outside: bool) -> str:
     """Return a cell of a table as HTML: an image or a sound with its path, or text; only the path if it is unreadable.
 
-    Files outside `folder` are read only if `outside` is True.
+    Files outside `folders` are read only if `outside` is True.
     """
     if isinstance(value, dict):  # the Hugging Face library `datasets` stores files as mappings
         value = value.get("bytes") or value.get("path")
-    path = folder / value if isinstance(value, str) and value and kind in ("image", "audio") else None
+    is_path = isinstance(value, str) and value and kind in ("image", "audio")
+    path = folders.find(str(value), allow_outside=outside) if is_path else None
     caption = "" if isinstance(value, bytes) or value is None else escape(str(value))
-    if path is not None and not outside and not path.resolve().is_relative_to(folder.resolve()):
-        return caption
     if kind == "image" and value:
         return _thumbnail(io.BytesIO(value) if isinstance(value, bytes) else path) + caption
     sound = None if kind != "audio" or path is None else SOUNDS.get(path.suffix.lower())
-    if sound is None or path is None or not path.is_file() or path.stat().st_size > MAX_SOUND_BYTES:
+    if sound is None or path is None or path.stat().st_size > MAX_SOUND_BYTES:
         return caption
     return f'<audio controls src="data:{sound};base64,{base64.b64encode(path.read_bytes()).decode()}"></audio>{caption}'
 

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from m3g.data.storage.moved import Folders
 from m3g.data.tables.reader import Cells, TextReader, VectorReader
 
 
 def cells(values, *, start=0, kind=None):
-    return Cells(start, {"c": pa.array(values, kind)}, Path())
+    return Cells(start, {"c": pa.array(values, kind)}, Folders(Path()))
 
 
 def fitted(reader, values):

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from animals import rows, write_csv
 from m3g.cli import main
@@ -98,3 +99,54 @@ def test_a_resumed_run_finds_moved_data_below_a_root(trained, tmp_path, monkeypa
     assert "--data-root must be used with --resume" in refused("train", "--data-root", tmp_path)
     assert main(["train", "--resume", str(run), "--data-root", "moved", "--loop.epochs", "2"]) == 0
     assert "continuing after step" in capsys.readouterr().out
+
+
+def with_absolute_paths(run, folder):
+    """Train on a table in `folder / "data"` whose cells are absolute paths."""
+    content = rows(folder / "data", 40, absent=False)
+    for row in content:
+        row["photo"] = folder / "data" / str(row["photo"])
+    table = write_csv(folder / "data", content)
+    options = ["--data_options.ignore", "[sound, vector, home, kind]", "--mismatch", "true"]
+    assert main(["train", *SMALL, "--table", str(table), *options, "--out", str(run)]) == 0
+
+
+@pytest.mark.parametrize("root", [[], ["--data-root", "renamed"]])
+def test_absolute_paths_in_a_table_are_found_below_its_new_folder(tmp_path, monkeypatch, refused, root):
+    folder = tmp_path / "old"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with_absolute_paths(folder / "runs" / "a" if not root else tmp_path / "run", folder)
+    monkeypatch.chdir(tmp_path)
+    folder.rename(tmp_path / "renamed")
+    run = tmp_path / ("run" if root else "renamed/runs/a")
+    if root:
+        assert "--data-root" in refused("embed", run, "--out", "e.npz")
+    use_all(run, tmp_path, monkeypatch, *[part.replace("renamed", str(tmp_path / "renamed")) for part in root])
+    options = ["--query", "3", "--out", "page.html", *[part.replace("renamed", "../renamed") for part in root]]
+    assert main(["search", str(run), *options]) == 0
+    assert (tmp_path / "elsewhere/page.html").read_text().count("<img") == 10
+    assert main(["train", "--resume", str(run), *options[4:], "--loop.epochs", "2"]) == 0
+
+
+def test_images_that_were_moved_without_their_table_are_named_and_found(tmp_path, monkeypatch, refused):
+    with_absolute_paths(tmp_path / "run", tmp_path)
+    (tmp_path / "photos").mkdir()
+    for photo in (tmp_path / "data").glob("*.png"):
+        photo.rename(tmp_path / "photos" / photo.name)
+    line = refused("embed", tmp_path / "run", "--out", "e.npz")
+    assert "data/0.png' in row 0: no such file; if it is elsewhere, pass its folder with --data-root." in line
+    use_all(tmp_path / "run", tmp_path, monkeypatch, "--data-root", str(tmp_path / "photos"))
+
+
+def test_a_folder_of_images_that_was_renamed_is_found(tmp_path, monkeypatch, refused):
+    random = np.random.default_rng(0)
+    for i in range(24):
+        (tmp_path / "images" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 255, (16, 16, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / "ab"[i % 2] / f"{i}.png")
+    options = ["--data_options.root", str(tmp_path / "images"), "--data_options.size", "16"]
+    assert main(["train", *SMALL, "--data", "images", *options, "--out", str(tmp_path / "run")]) == 0
+    (tmp_path / "images").rename(tmp_path / "photos")
+    assert "must be a file or folder that exists" in refused("report", tmp_path / "run")
+    use_all(tmp_path / "run", tmp_path, monkeypatch, "--data-root", str(tmp_path / "photos"), audited=False)

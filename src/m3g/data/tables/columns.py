@@ -124,7 +124,7 @@ def read_columns(
         for start, batch in source.batches(names):
             part = train[start : start + len(batch[names[0]])]
             for reader in readers:
-                reader.learn(Cells(start, batch, source.folder), part)
+                reader.learn(Cells(start, batch, source.folders), part)
     stores = [Collector(len(readers)) for _ in readers]
     present: list[list[np.ndarray]] = [[] for _ in readers]
     fingerprints = []
@@ -132,7 +132,7 @@ def read_columns(
         if not new:
             reader.finish()
     for start, batch in source.batches(names):
-        cells = Cells(start, batch, source.folder)
+        cells = Cells(start, batch, source.folders)
         for reader, store, parts in zip(readers, stores, present):
             for chunk in _chunks(cells, reader.shape):
                 rows, rows_present = reader.encode(chunk)
@@ -165,7 +165,7 @@ def _chunks(cells: Cells, shape: Sequence[int]) -> Iterator[Cells]:
     number = len(next(iter(cells.columns.values())))
     for first in range(0, number, step):
         columns = {name: column.slice(first, step) for name, column in cells.columns.items()}
-        yield Cells(cells.start + first, columns, cells.folder)
+        yield Cells(cells.start + first, columns, cells.folders)
 
 
 def _fingerprints(batch: dict[str, pa.Array]) -> np.ndarray:

@@ -21,6 +21,7 @@ from m3g.data.images.augment import as_float, normalize
 from m3g.data.images.reading import load_image
 from m3g.data.storage.damaged import damaged_images, damaged_sounds, report_damaged
 from m3g.data.storage.limits import open_image
+from m3g.data.storage.moved import Folders, MissingFileError
 from m3g.data.tables.kinds import EMPTY_TEXT
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
@@ -103,7 +104,6 @@ class FileReader(Reader):
     def _files(self, cells: Cells) -> list[Path | bytes | None]:
         """Return the path or content in every cell; raise if a path does not exist."""
         files: list[Path | bytes | None] = []
-        root = cells.folder.resolve()
         for row, cell in enumerate(cells.columns[self._column].to_pylist(), start=cells.start):
             if isinstance(cell, dict):
                 cell = cell.get("bytes") or cell.get("path")
@@ -114,17 +114,19 @@ class FileReader(Reader):
             elif not isinstance(cell, str):
                 raise self._cell_error(row, f"{self.kind} paths", repr(cell)[:40], "correct it")
             else:
-                path = cells.folder / cell
-                # Checked before `is_file`, so that the error does not reveal whether a file elsewhere exists.
-                if not self.allow_outside and not path.resolve().is_relative_to(root):
-                    advice = "move it there, or allow others with --data_options.allow_outside true"
-                    raise self._cell_error(row, f"files below {str(cells.folder)!r}", repr(cell), advice)
-                if not path.is_file():
-                    absolute = self.allow_outside and Path(cell).is_absolute()
-                    advice = "no such file" if absolute else f"no such file below {str(cells.folder)!r}"
-                    raise self._cell_error(row, "files that exist", repr(cell), advice)
+                path = cells.folders.find(cell, allow_outside=self.allow_outside)
+                if path is None:
+                    raise self._missing(row, cell, cells.folders)
                 files.append(path)
         return files
+
+    def _missing(self, row: int, cell: str, folders: Folders) -> MissingFileError:
+        where = " or ".join(repr(str(folder)) for folder in (folders.root, folders.table) if folder is not None)
+        if not self.allow_outside and not folders.contain(folders.table / cell):
+            advice = "move it there, or allow others with --data_options.allow_outside true"
+            return MissingFileError(self._cell_error(row, f"files below {where}", repr(cell), advice))
+        advice = f"no such file below {where}" if folders.root or not Path(cell).is_absolute() else "no such file"
+        return MissingFileError(self._cell_error(row, "files that exist", repr(cell), advice))
 
     @abstractmethod
     def _decode(self, file: Path | BinaryIO) -> np.ndarray: ...

@@ -14,6 +14,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g._catalogue import READERS
 from m3g.data.images.augment import as_float, normalize
+from m3g.data.storage.moved import Folders
 from m3g.data.tables.columns import Column, read_columns
 from m3g.data.tables.file_readers import FileReader, colours
 from m3g.data.tables.reader import Cells, Reader, Recipe
@@ -67,7 +68,7 @@ def from_cells(
         raise ValueError(f"view {name!r} has no column {unknown[0]!r}: its columns are {', '.join(reader.columns)}.")
     if isinstance(reader, FileReader):
         reader.allow_outside = True  # the files are named by the caller, not by a table
-    rows = Cells(0, columns, Path())
+    rows = Cells(0, columns, Folders(Path()))
     if zeros := reader.unknown(rows):
         warnings.warn(
             f"view {name!r} has values without a word or category of the training rows ({len(zeros)} in all, such as "

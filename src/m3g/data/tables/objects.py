@@ -52,6 +52,8 @@ class Objects(ViewsData):
         duplicates: allow rows that are equal in every view.
         allow_outside: allow images and sounds outside the folder of the table, reached by absolute paths, `..` or
             symbolic links.
+        data_root: folder of images and sounds that are not in the folder of the table; a file is searched there first,
+            by the last parts of its path.
         num_workers: processes that read files and prepare batches.
     """
 
@@ -75,10 +77,11 @@ class Objects(ViewsData):
         standardize: bool = True,
         duplicates: bool = False,
         allow_outside: bool = False,
+        data_root: str | None = None,
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
-        source = open_table(table)
+        source = open_table(table, data_root=data_root)
         ignore = [*ignore, *(column for column in source.annotations if column not in (labels, groups, split))]
         named = [("labels", labels), ("groups", groups), ("split", split), *(("ignore", column) for column in ignore)]
         special = {_checks.one_of(option, column, source.types) for option, column in named if column is not None}

@@ -6,7 +6,6 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g._options import Processor
 from m3g.data.storage.limits import parse_json
+from m3g.data.storage.moved import Folders
 from m3g.data.tables.kinds import EMPTY_TEXT
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ Recipe: TypeAlias = dict[str, Any]
 
 
 class Cells(NamedTuple):
-    """Consecutive rows of a table: number of the first row, one array per column, and the base folder of paths."""
+    """Consecutive rows of a table: number of the first row, one array per column, and the folders of files."""
 
     start: int
     columns: Mapping[str, pa.Array]
-    folder: Path
+    folders: Folders
 
 
 class Reader(ABC):

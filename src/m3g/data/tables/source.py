@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.data.storage import limits
+from m3g.data.storage.moved import Folders
 from m3g.data.tables import omics, text_tables
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Source:
 
     Attributes:
         path: path of the table, as given by the user.
-        folder: base folder of paths in the table.
+        folders: folders of the files that cells name.
         types: per column, its type.
         num_rows: number of rows.
         parts: per file, a function that yields record batches of the named columns.
@@ -38,7 +39,7 @@ class Source:
     """
 
     path: Path
-    folder: Path
+    folders: Folders
     types: dict[str, pa.DataType]
     num_rows: int
     parts: list[Callable[[list[str]], Iterator[pa.RecordBatch]]]
@@ -69,13 +70,14 @@ class Source:
         return [value for _, batch in self.batches([name]) for value in batch[name].to_pylist()]
 
 
-def open_table(path: str | Path, *, name: str = "table") -> Source:
-    """Open the table at a path; raise a one-sentence error if it is not a table."""
+def open_table(path: str | Path, *, name: str = "table", data_root: str | Path | None = None) -> Source:
+    """Open the table at a path; raise a one-sentence error if it is not a table.
+
+    Files that its cells name are searched below `data_root` first.
+    """
     arrow = _checks.extra("pyarrow", "train")
-    file = Path(path)
-    if not file.exists():
-        raise ValueError(f"{name} must be a file or folder that exists, got {str(path)!r}: check the path.")
-    if not file.is_dir() and file.suffix not in SUFFIXES:
+    file = _checks.existing(name, path)
+    if not file.is_dir() and file.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{name} must be a folder or a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}.")
     try:
         source = _open_folder(file, name) if file.is_dir() else _open_file(file)
@@ -84,23 +86,26 @@ def open_table(path: str | Path, *, name: str = "table") -> Source:
         raise ValueError(f"{name} must be a table that can be read, got {str(path)!r} ({reason}).") from error
     if source.num_rows == 0:
         raise ValueError(f"{name} must have at least one row, got none in {str(path)!r}.")
+    if data_root is not None:
+        source.folders = replace(source.folders, root=Path(data_root))
     return source
 
 
 def _open_file(file: Path) -> Source:
     """Open a table in a single file, by its suffix."""
-    if file.suffix in omics.SUFFIXES:
+    suffix = file.suffix.lower()
+    if suffix in omics.SUFFIXES:
         types, views, number, batches = omics.open_omics(file)
         annotations = [name for name in types if name not in views]
-        return Source(file, file.parent, types, number, [batches], annotations=annotations)
+        return Source(file, Folders(file.parent), types, number, [batches], annotations=annotations)
     notes: list[str] = []
-    if file.suffix in (".csv", ".tsv", ".xlsx"):
-        read = text_tables.read_workbook if file.suffix == ".xlsx" else text_tables.read_csv
+    if suffix in (".csv", ".tsv", ".xlsx"):
+        read = text_tables.read_workbook if suffix == ".xlsx" else text_tables.read_csv
         content, notes = read(file)
-    elif file.suffix in (".json", ".jsonl"):
-        content = (text_tables.read_json if file.suffix == ".json" else text_tables.read_jsonl)(file)
+    elif suffix in (".json", ".jsonl"):
+        content = (text_tables.read_json if suffix == ".json" else text_tables.read_jsonl)(file)
     else:
-        return (_parquet if file.suffix == ".parquet" else _arrow)(file)
+        return (_parquet if suffix == ".parquet" else _arrow)(file)
     return _in_memory(file, content, notes)
 
 
@@ -144,7 +149,7 @@ def _join(folder: Path, parts: Sequence[Source], name: str) -> Source:
                 f"{str(part.path)!r}."
             )
     batches = [function for part in parts for function in part.parts]
-    return Source(folder, folder, first.types, sum(part.num_rows for part in parts), batches)
+    return Source(folder, Folders(folder), first.types, sum(part.num_rows for part in parts), batches)
 
 
 def _in_memory(file: Path, table: pa.Table, notes: list[str]) -> Source:
@@ -152,7 +157,7 @@ def _in_memory(file: Path, table: pa.Table, notes: list[str]) -> Source:
         yield from table.select(columns).combine_chunks().to_batches(max_chunksize=BATCH)
 
     types = dict(zip(table.schema.names, table.schema.types))
-    return Source(file, file.parent, types, table.num_rows, [batches], notes=notes)
+    return Source(file, Folders(file.parent), types, table.num_rows, [batches], notes=notes)
 
 
 def _parquet(file: Path) -> Source:
@@ -171,7 +176,7 @@ def _parquet(file: Path) -> Source:
         with parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False) as opened:
             yield from (batch.select(columns) for batch in opened.iter_batches(size, columns=columns))
 
-    return Source(file, file.parent, dict(zip(schema.names, schema.types)), rows, [batches])
+    return Source(file, Folders(file.parent), dict(zip(schema.names, schema.types)), rows, [batches])
 
 
 def _arrow(file: Path) -> Source:
@@ -202,4 +207,4 @@ def _arrow(file: Path) -> Source:
             step = max(1, min(BATCH, MAX_BYTES * part.num_rows // max(part.nbytes, 1)))
             yield from (part.slice(start, step) for start in range(0, part.num_rows, step))
 
-    return Source(file, file.parent, dict(zip(schema.names, schema.types)), rows, [batches])
+    return Source(file, Folders(file.parent), dict(zip(schema.names, schema.types)), rows, [batches])

@@ -11,6 +11,7 @@ from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
+from m3g.data.storage.moved import MissingFileError
 from m3g.nets.chunks import reject_batch_norm
 from m3g.training.loop.seeds import seed_everything
 from m3g.training.loop.start import Start, start_at_linear_cca
@@ -38,7 +39,11 @@ def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
         options |= reading_settings(config)
         for name, fitted in fitted_inputs(run).items() if run is not None else ():
             options["view"].setdefault(name, {}).update(encoder="tfidf", fitted=fitted)
-    data = _call(f"data_options of {config.data}", kind, options)
+    try:
+        data = _call(f"data_options of {config.data}", kind, options)
+    except MissingFileError as error:
+        option = "--data_options.data_root" if run is None else "--data-root"
+        raise ValueError(f"{str(error).rstrip('.')}; if it is elsewhere, pass its folder with {option}.") from error
     checks.printable("the views' names", data.view_names)
     checks.printable("the classes' names", data.class_names or [])
     return data

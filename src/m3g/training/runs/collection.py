@@ -16,12 +16,11 @@ from safetensors.torch import save as bytes_of
 
 from m3g.data.storage.limits import check_safetensors
 from m3g.data.tables.new_objects import Recipe
-from m3g.data.tables.source import open_table
 from m3g.evaluation import Embedded
 from m3g.training.runs.embed import embed_run
 from m3g.training.runs.files import atomic
 from m3g.training.runs.folder import Run
-from m3g.training.runs.location import located, path_options, split_key
+from m3g.training.runs.location import located, open_run_table, path_options, split_key
 from m3g.training.settings.config import Config
 
 FILE = "embeddings.safetensors"
@@ -85,8 +84,9 @@ def _files(config: Config, inputs: list[Recipe]) -> Iterator[str | Path]:
             yield from (Path(folder, part) for folder, _, parts in os.walk(file) for part in sorted(parts))
     columns = [recipe["columns"][0] for recipe in inputs if recipe.get("kind") in ("image", "audio")]
     if columns and "table" in config.data_options:
-        source = open_table(config.data_options["table"])
+        source = open_run_table(config)
         for _, batch in source.batches(columns):
             for column in columns:
                 cells = batch[column].to_pylist()
-                yield from (source.folder / cell for cell in cells if isinstance(cell, str) and cell)
+                found = (source.folders.find(cell, allow_outside=True) for cell in cells if isinstance(cell, str))
+                yield from (path for path in found if path is not None)

@@ -7,11 +7,16 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from m3g import _catalogue
+from m3g.data.storage.moved import below
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config
 from m3g.training.settings.plain_yaml import Plain
+
+if TYPE_CHECKING:
+    from m3g.data.tables.source import Source
 
 
 def located(config: Config, run: Run) -> Config:
@@ -24,8 +29,28 @@ def located(config: Config, run: Run) -> Config:
     for name, paths in path_options(config).items():
         files = [_find(f"data_options.{name}", path, run) for path in paths]
         options[name] = files if isinstance(options[name], (list, tuple)) else files[0]
+    if "table" in options:
+        options["data_root"] = _root_of_cells(config, Path(options["table"]), run)
     view = {name: _with_model(settings, run) for name, settings in config.view.items()}
     return replace(config, data_options=options, view=view, encoder_options=_with_model(config.encoder_options, run))
+
+
+def open_run_table(config: Config) -> Source:
+    """Open the table of located settings."""
+    from m3g.data.tables.source import open_table  # imports torch
+
+    return open_table(config.data_options["table"], data_root=config.data_options["data_root"])
+
+
+def _root_of_cells(config: Config, table: Path, run: Run) -> str | None:
+    """Return the folder of the files that a table names, if they may have been moved."""
+    if run.data_root is not None:
+        return str(run.data_root)
+    if config.data_options.get("data_root") is not None:
+        return _find("data_options.data_root", config.data_options["data_root"], run)
+    trained = Path(str(_environment(run).get("directory", "")), config.data_options["table"])
+    moved = trained.resolve() != table.resolve()
+    return str(table if table.is_dir() else table.parent) if moved else None
 
 
 def path_options(config: Config) -> dict[str, list[str]]:
@@ -58,15 +83,16 @@ def _find(option: str, given: str, run: Run) -> str:
     where = f" (the run was trained in {trained})" if trained and not Path(path).is_absolute() else ""
     below = "" if run.data_root is None else f", also below {run.data_root}"
     raise ValueError(
-        f"{option} of {run} must be a file that exists, but there is none at {path}{where}{below}: it was moved or "
-        "deleted; pass its folder with --data-root."
+        f"{option} of {run} must be a file or folder that exists, but there is none at {path}{where}{below}: it was "
+        "moved or deleted; pass its folder with --data-root."
     )
 
 
 def _candidates(path: Path, run: Run) -> Iterator[Path]:
-    parts = [part for part in path.parts if part not in (path.anchor, "..", ".")]
     if run.data_root is not None:
-        yield from (run.data_root.joinpath(*parts[first:]) for first in range(len(parts)))
+        yield from below(run.data_root, path)
+        if not path.suffix:
+            yield run.data_root  # the new name of a folder
     environment = _environment(run)
     directory, relative = (environment.get(name) for name in ("directory", "directory_from_run"))
     if isinstance(directory, str):
