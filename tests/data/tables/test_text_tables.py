@@ -1,6 +1,8 @@
 """Tables as other programs write them: separators, indices, decimal commas, dates, JSON, workbooks, other encodings."""
 
+import json
 import sys
+import uuid
 import zipfile
 
 import openpyxl
@@ -23,6 +25,93 @@ def test_every_program_writes_the_same_table(tmp_path, name):
     assert found.inputs[1]["columns"] == ["price", "when", "age"]
     for ours, theirs in zip(found.arrays("train")[0], expected.arrays("train")[0], strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+ROWS = [(f"{colour} chair no. {i}", i * i + 0.5, i % 7) for i, colour in enumerate(["red", "blue"] * 10)]
+
+
+def write(path, head, *, separator=",", before="", rows=ROWS):
+    lines = [separator.join(map(str, row)) for row in rows]
+    path.write_text(before + "\n".join([separator.join(head), *lines, ""]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "separator"),
+    [("T.CSV", ["name", "w", "h"], ","), ("t.tsv", ["name", "w", "h"], ";"), ("t.csv", ["name ", " w", " h"], ", ")],
+    ids=["suffix", "separator", "spaces"],
+)
+def test_unusual_suffixes_separators_and_spaces_are_read(tmp_path, name, head, separator):
+    data = Objects(write(tmp_path / name, head, separator=separator), batch_size=8)
+    assert data.inputs[1]["columns"] == ["w", "h"]
+
+
+def test_one_text_column_with_commas_in_a_tsv_file_is_not_split(tmp_path):
+    (tmp_path / "t.tsv").write_text("caption\na cat, a dog\nan owl, a tree\n")
+    assert list(open_table(tmp_path / "t.tsv").types) == ["caption"]
+
+
+@pytest.mark.parametrize(
+    ("before", "rows", "message"),
+    [
+        ("# exported today\n# in mm\n", ROWS, "row 1 has 3 cells, but the first row names 1"),
+        ("", [(i, *row) for i, row in enumerate(ROWS)], "row 0 has 4 cells, but the first row names 3"),
+        ("", [*ROWS, (*ROWS[0], "more")], "row 20 has 4 cells, but the first row names 3"),
+    ],
+    ids=["comments", "row names of R", "ragged"],
+)
+def test_lines_that_do_not_suit_the_names_are_reported_with_their_row(tmp_path, before, rows, message):
+    with pytest.raises(ValueError, match=message):
+        Objects(write(tmp_path / "t.csv", ["name", "w", "h"], before=before, rows=rows))
+
+
+def test_a_table_without_names_is_noted(tmp_path):
+    path = write(tmp_path / "t.csv", [str(cell) for cell in ROWS[0]], rows=ROWS[1:])
+    assert any("if it is data, insert a line of names" in note for note in Objects(path, batch_size=8).notes)
+    assert not any("names" in note for note in Objects(write(path, ["name", "0", "1"]), batch_size=8).notes)
+
+
+def test_a_repeated_name_is_reported(tmp_path):
+    with pytest.raises(ValueError, match="a different name for every column, got 'w' twice"):
+        Objects(write(tmp_path / "t.csv", ["name", "w", "w"]))
+
+
+def test_empty_columns_and_codes_of_rows_are_left_out_with_a_note(tmp_path):
+    rows = [(f"K-{1000 + 7 * i}", str(uuid.UUID(int=i)), "", f"word{i % 5}", *row) for i, row in enumerate(ROWS)]
+    data = Objects(
+        write(tmp_path / "t.csv", ["key", "code", "comment", "word", "name", "w", "h"], rows=rows), batch_size=8
+    )
+    assert data.inputs[0]["columns"] == ["word", "w", "h"]
+    assert [note for note in data.notes if "is not used" in note] == [
+        "column 'key' identifies the rows and is not used (set --view.key.kind to keep it)",
+        "column 'code' identifies the rows and is not used (set --view.code.kind to keep it)",
+        "column 'comment' is empty and is not used",
+    ]
+
+
+def test_question_marks_are_missing_numbers(tmp_path):
+    rows = [(name, "?" if i % 5 == 0 else w, h) for i, (name, w, h) in enumerate(ROWS)]
+    source = Objects(write(tmp_path / "t.csv", ["name", "w", "h"], rows=rows), batch_size=8)
+    assert source.inputs[1]["columns"] == ["w", "h"]
+
+
+def test_paths_written_on_windows_are_read(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for i in range(20):
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(tmp_path / "photos" / f"{i}.png")
+    rows = [(f"photos\\{i}.png", *row) for i, row in enumerate(ROWS)]
+    data = Objects(write(tmp_path / "t.csv", ["photo", "name", "w", "h"], rows=rows), batch_size=8)
+    assert data.view_names == ["photo", "name", "table"]
+    rows = [(f"C:\\me\\photos\\{i}.png", *row) for i, row in enumerate(ROWS)]
+    (tmp_path / "tables").mkdir()
+    path = write(tmp_path / "tables" / "t.csv", ["photo", "name", "w", "h"], rows=rows)
+    assert Objects(path, batch_size=8, data_root=str(tmp_path)).view_kinds[0] == "image"
+
+
+def test_rows_within_a_json_mapping_are_read(tmp_path):
+    rows = [dict(zip(["name", "w", "h"], row)) for row in ROWS]
+    (tmp_path / "t.json").write_text(json.dumps({"results": rows}))
+    assert Objects(tmp_path / "t.json", batch_size=8).inputs[1]["columns"] == ["w", "h"]
 
 
 def test_thousands_separators_and_commas_in_text_are_read(tmp_path):
@@ -86,7 +175,7 @@ def test_na_is_a_missing_text_file_or_list(tmp_path):
 
 
 def test_numbers_with_units_are_reported(tmp_path):
-    prices = ["1,234.50", "$5", "12 %", "3.20 €", "-7"] * 4
+    prices = ["1,234.50", "$5", "12 %", "3.20 €", "21°C"] * 4
     plain = [f"board {i}" for i in range(20)]
     frame = pd.DataFrame({"name": plain, "price": prices, "code": [f"{i}A-{i}" for i in range(20)], "x": range(5, 25)})
     frame.loc[4::5, "price"] = "-7 kg"

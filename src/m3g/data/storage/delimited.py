@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
+import operator
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +22,8 @@ def read_names(file: Path) -> tuple[str, list[str]]:
         first = lines.readline(limits.MAX_HEADER_LENGTH)
         limits.check_columns(max(map(first.count, SEPARATORS)) + 1)
         sample = [first, *itertools.takewhile(bool, (lines.readline(SAMPLED_LENGTH) for _ in range(SAMPLED_LINES)))]
-    separator = "\t" if file.suffix == ".tsv" else find_separator(sample)
+    tabs = file.suffix.lower() == ".tsv" and ("\t" in first or not any(map(first.count, SEPARATORS)))
+    separator = "\t" if tabs else find_separator(sample)
     with open(file, newline="", encoding="utf-8-sig") as lines:
         return separator, next(csv.reader(lines, delimiter=separator), [])
 
@@ -49,13 +53,47 @@ def column_names(entries: Sequence[object]) -> list[str]:
     """Return one name per column, `Unnamed: 0` for an empty name as in pandas; reject duplicate names.
 
     Example:
-        >>> column_names(["", "age"])
-        ['Unnamed: 0', 'age']
+        >>> column_names(["", "age", " size"])
+        ['Unnamed: 0', 'age', 'size']
     """
-    names = [f"Unnamed: {i}" if entry in (None, "") else str(entry) for i, entry in enumerate(entries)]
-    if not any(entry not in (None, "") for entry in entries) or len(set(names)) < len(names):
-        raise csv.Error("its first line must have a different name for every column")
+    stripped = ["" if entry is None else str(entry).strip() for entry in entries]
+    names = [entry or f"Unnamed: {i}" for i, entry in enumerate(stripped)]
+    if len(set(names)) < len(names) or not any(stripped):
+        got = f"{Counter(names).most_common(1)[0][0]!r} twice" if any(stripped) else "no names"
+        raise csv.Error(f"its first line must have a different name for every column, got {got}")
     return names
+
+
+def notes_on_names(names: Sequence[str]) -> list[str]:
+    """Return a note if the first line may be a row of data: it has numbers that do not increase from left to right.
+
+    Example:
+        >>> notes_on_names(["name", "0", "1"]), notes_on_names(["350.5", "351", "351.5"])
+        ([], [])
+        >>> len(notes_on_names(["a red car", "1.5", "0.2"]))
+        1
+    """
+    numbers = []
+    for name in names:
+        with contextlib.suppress(ValueError):
+            numbers.append(float(name))
+    counted = numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1)))
+    if counted or (len(numbers) > 2 and all(map(operator.lt, numbers, numbers[1:]))):
+        return []
+    return [f"the first line is read as column names ({', '.join(names[:3])}): if it is data, insert a line of names"]
+
+
+def check_widths(file: Path, separator: str) -> None:
+    """Raise an `OSError` that names the first row whose number of entries differs from that of the first line."""
+    with open(file, newline="", encoding="utf-8-sig") as lines:
+        rows = csv.reader(lines, delimiter=separator)
+        width = len(next(rows, []))
+        for number, row in enumerate(filter(None, rows)):
+            if len(row) != width:
+                raise OSError(
+                    f"row {number} has {len(row)} cells, but the first row names {width}: correct it, name columns, "
+                    "or remove lines above the names"
+                )
 
 
 def check_encoding(file: Path, separator: str | None = None) -> None:

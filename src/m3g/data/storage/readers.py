@@ -45,11 +45,11 @@ def read_array(
     if ".npz:" in given or ".mat:" in given:
         given, key = given.rsplit(":", 1)
     file = Path(given)
-    if file.suffix not in SUFFIXES:
+    if file.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{name} must be files that end in {', '.join(SUFFIXES)}, got {given!r}.")
     if not file.is_file():
         raise ValueError(f"{name} must be files that exist, got {given!r}: check the path.")
-    if file.suffix == ".mat":
+    if file.suffix.lower() == ".mat":
         return read_matlab(file, key, name)
     try:
         loaded = _open(file)
@@ -98,14 +98,15 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
 
 def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
     """Open a numpy array, an archive of arrays, or a pandas table."""
-    if file.suffix == ".npz" and not zipfile.is_zipfile(file):
+    suffix = file.suffix.lower()
+    if suffix == ".npz" and not zipfile.is_zipfile(file):
         raise ValueError("damaged, or not an .npz archive")
-    if file.suffix in (".npy", ".npz"):
+    if suffix in (".npy", ".npz"):
         return limits.load_array_or_archive(file)
     pandas = _checks.extra("pandas", "train")
-    if file.suffix in (".csv", ".tsv"):
+    if suffix in (".csv", ".tsv"):
         return _read_csv(file)
-    if file.suffix in (".json", ".xlsx"):
+    if suffix in (".json", ".xlsx"):
         return _read_text_table(file)
     metadata = _checks.extra("pyarrow.parquet", "train").read_metadata(file)
     limits.check_columns(metadata.num_columns)
@@ -132,7 +133,7 @@ def _read_text_table(file: Path) -> DataFrame:
     """Read a `.json` or `.xlsx` file; columns of a workbook are converted to numbers where possible."""
     from m3g.data.tables import text_tables
 
-    if file.suffix == ".json":
+    if file.suffix.lower() == ".json":
         return text_tables.read_json(file).to_pandas()
     table = text_tables.read_workbook(file)[0].to_pandas()
     for column in table:
@@ -212,7 +213,7 @@ def _dense(file: Path, name: str) -> np.ndarray:
 
 def _check_header(table: DataFrame, file: Path, name: str) -> None:
     """Reject a delimited file without a header line, because its first row would be lost."""
-    if file.suffix not in (".csv", ".tsv"):
+    if file.suffix.lower() not in (".csv", ".tsv"):
         return
     columns = [str(column) for column in table.columns]
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():

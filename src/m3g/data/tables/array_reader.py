@@ -48,7 +48,7 @@ def is_large(path: str | Path, *, views: int) -> bool:
     if not file.is_file():
         return False
     sizes = {".npy": lambda: file.stat().st_size, ".parquet": lambda: _parquet_size(file)}
-    return file.suffix in sizes and sizes[file.suffix]() > IN_MEMORY // views
+    return file.suffix.lower() in sizes and sizes[file.suffix.lower()]() > IN_MEMORY // views
 
 
 def _parquet_size(file: Path) -> int:
@@ -87,7 +87,7 @@ def read_rows(
     if not is_large(path, views=views):
         array = read_array(path, name=name, notes=[] if notes is None else notes)
         rows = Rows(array.shape, array.dtype, array=array)
-    elif Path(path).suffix == ".parquet":
+    elif Path(path).suffix.lower() == ".parquet":
         rows = _parquet_rows(path, name=name, views=views)
     else:
         try:

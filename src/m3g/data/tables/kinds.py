@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 MAX_CATEGORIES = 50
-EMPTY = ("na", "n/a", "nan", "null")  # words for an empty cell among numbers and categories
-EMPTY_TEXT = ("NA", "N/A", "NaN", "nan")  # the same for text and paths, in which "null" may be a word
+EMPTY = ("na", "n/a", "#n/a", "<na>", "nan", "null", "?")  # words for an empty cell among numbers and categories
+EMPTY_TEXT = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan")  # the same for text and paths, in which "null" may be a word
 MAX_CATEGORY_LENGTH = 40  # characters; a longer cell is text
 # First bytes of files, for images and sounds contained in the table.
 _STARTS = {
@@ -35,8 +35,10 @@ _IDENTIFIER = re.compile(rf"(?i:(.*[_ .-])?(id|idx|index|uuid|guid)|{_NO_NAME})|
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 _DATE_WITH_POINTS = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})")
 _DATE_WITH_SLASHES = re.compile(r"\d{1,2}/\d{1,2}/(\d{4}|\d\d)( .*)?")  # day and month in either order
-# Numbers with separators of thousands, a unit or a currency: 1,234.50, 12 %, 3.20 €, $5.
-_NUMBER_WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d[\d.,' ]*(\s*[%€$£]|\s[a-zA-Zµ°]{1,3})?")
+# Numbers with separators, a unit or a currency: 1,234.50, 00:15:30, 12 %, 3.20 €, $5, 21°C.
+_NUMBER_WITH_UNIT = re.compile(r"[€$£]?\s*[+-]?\d[\d.,:' ]*(\s*[%€$£]|\s?[a-zA-Zµ°]{1,3})?")
+# Codes of rows: one prefix and a number (K-1007, T31), or a UUID.
+_CODE = re.compile(r"([^\d\s]{1,10})\d+|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _FIRST_DAY = datetime.datetime(1970, 1, 1)
 
 
@@ -49,7 +51,7 @@ class Guess:
         count: number of cells that are not empty.
         distinct: distinct numbers and texts, up to one more than `MAX_CATEGORIES`.
         longest: number of characters of the longest number or text.
-        numeric: whether all numbers and texts are numbers, possibly with separators of thousands, a unit or a currency.
+        numeric: whether all numbers and texts are numbers, possibly with separators, a unit or a currency.
 
     Example:
         >>> guess = Guess("photo")
@@ -66,8 +68,9 @@ class Guess:
         self.longest = 0
         self._start: int | None = None  # the number of row 0 in a column that counts the rows
         self._counts_rows = True
-        # Hashes of the cells of a column with the name of an identifier; None once the column cannot be one.
-        self._hashes: set[int] | None = set() if _IDENTIFIER.fullmatch(name) else None
+        self._named = _IDENTIFIER.fullmatch(name) is not None
+        self._prefix: str | None = None  # of the codes in the column
+        self._hashes: set[int] | None = set()  # of the cells; None once the column cannot identify the rows
         self._slashes = True  # whether all numbers and texts are dates with slashes
         self.numeric = True
 
@@ -101,22 +104,34 @@ class Guess:
             self._start = number - row
         self._counts_rows = self._counts_rows and number is not None and number - row == self._start in (0, 1)
         if self._hashes is not None:
-            one_word = number is not None or (kind == "text" and not any(map(str.isspace, str(cell))))
-            before = len(self._hashes)
-            self._hashes.add(hash(str(cell)))
-            self._hashes = self._hashes if one_word and len(self._hashes) > before else None
+            text, before = str(cell), len(self._hashes)
+            is_word = number is not None or (kind == "text" and not any(map(str.isspace, text)))
+            self._hashes.add(hash(text))
+            is_name = is_word if self._named else kind == "text" and self._is_code(text)
+            self._hashes = self._hashes if is_name and len(self._hashes) > before else None
+
+    def _is_code(self, text: str) -> bool:
+        """Return whether a cell is a code with the same prefix as all codes before."""
+        code = _CODE.fullmatch(text)
+        if code is None:
+            return False
+        if self._prefix is None:
+            self._prefix = code[1] or ""
+        return self._prefix == (code[1] or "")
 
     def exclusion(self, num_rows: int) -> str | None:
         """Return why the column is not a feature (row numbers, identifiers, no cells, ambiguous dates), or None.
 
         Example:
-            >>> guess = Guess("sample_id")
-            >>> guess.update(0, [4, 19, 7])
-            >>> guess.exclusion(3)
-            'identifies the rows'
+            >>> for name, cells in [("sample_id", [4, 19, 7]), ("article", ["K-4", "K-19", "K-7"])]:
+            ...     guess = Guess(name)
+            ...     guess.update(0, cells)
+            ...     print(guess.exclusion(3))
+            identifies the rows
+            identifies the rows
         """
-        if self.count == 0 and self.name.startswith("Unnamed: "):
-            return "has neither name nor cells"
+        if self.count == 0:
+            return "is empty"
         if self.count == num_rows > 2 and self._counts_rows:
             return "counts the rows"
         if self.count == num_rows > 2 and self._hashes is not None:
@@ -125,8 +140,8 @@ class Guess:
             return "has dates with an ambiguous order of day and month (use YYYY-MM-DD)"
         return None
 
-    def kind(self) -> str | None:
-        """Return the kind: image, audio, text, vector, number, date or category; None if all cells are empty.
+    def kind(self) -> str:
+        """Return the kind of a column that is not empty: image, audio, text, vector, number, date or category.
 
         Raise if the cells are of two kinds.
         """
@@ -136,11 +151,9 @@ class Guess:
             )[:2]
             raise ValueError(
                 f"column {self.name!r} must be of one kind, got {_NOUNS.get(kind, 'text')} in row {row} ({cell!r}) and "
-                f"{_NOUNS.get(other, 'text')} in row {other_row} ({other_cell!r}): correct it, or set the kind with "
-                f"--view.{self.name}.kind."
+                f"{_NOUNS.get(other, 'text')} in row {other_row} ({other_cell!r}): correct it (empty if missing), "
+                f"or set the kind with --view.{self.name}.kind."
             )
-        if not self.first:
-            return None
         kind = next(iter(self.first))
         if kind != "text":
             return kind

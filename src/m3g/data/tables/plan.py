@@ -77,8 +77,7 @@ def plan_views(
 def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
     """Return the kind of every column that is a feature: image, audio, text, vector, number, date or category.
 
-    Columns that count or identify the rows, that are unnamed and empty, or that have ambiguous dates are skipped with a
-    note.
+    Columns that count or identify the rows, that are empty, or that have ambiguous dates are skipped with a note.
     """
     known = {column: kind_of_type(source.types[column]) for column in columns}
     guesses = {column: Guess(column) for column in columns if known[column] != "vector"}
@@ -92,15 +91,11 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
     for column in columns:
         reason = guesses[column].exclusion(source.num_rows) if column in guesses else None
         if reason is not None:
-            keep = f" (set --view.{column}.kind to keep it)" if column.isidentifier() else ""
+            can_be_kept = column.isidentifier() and guesses[column].count
+            keep = f" (set --view.{column}.kind to keep it)" if can_be_kept else ""
             source.notes.append(f"column {column!r} {reason} and is not used{keep}")
             continue
         kind = known[column] or guesses[column].kind()
-        if kind is None:
-            raise ValueError(
-                f"column {column!r} must have at least one cell that is not empty, got none: exclude it with "
-                "--data_options.ignore."
-            )
         if kind == "date":
             source.notes.append(f"column {column!r} has dates, which are read as days since 1970-01-01")
         if kind in ("text", "category") and guesses[column].numeric:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from m3g import _checks
 from m3g.data.storage import delimited, limits
+from m3g.data.tables.kinds import EMPTY
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Numbers with a decimal comma, possibly with points between thousands; NA and similar words are empty cells.
-_DECIMAL_COMMA = r"^\s*([+-]?(\d+|\d{1,3}(\.\d{3})+)?(,\d+)?([eE][+-]?\d+)?|(?i:na|n/a|nan|null))\s*$"
+_EMPTY = "|".join(map(re.escape, EMPTY))
+_DECIMAL_COMMA = rf"^\s*([+-]?(\d+|\d{{1,3}}(\.\d{{3}})+)?(,\d+)?([eE][+-]?\d+)?|(?i:{_EMPTY}))\s*$"
 MAX_COMPRESSION_RATIO = 200  # size of a workbook's content divided by the size of its file
 SMALL_WORKBOOK = 2**26  # bytes of content up to which the ratio is not checked
 
@@ -41,10 +44,12 @@ def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
         ).rename_columns(names)
     except (UnicodeError, arrow.ArrowInvalid):
         delimited.check_encoding(file, separator or ",")
+        delimited.check_widths(file, separator or ",")
         raise
+    notes = delimited.notes_on_names(names)
     if separator == ",":
-        return table, []
-    notes = [f"columns are separated by {delimited.SEPARATORS[separator]}"]
+        return table, notes
+    notes.append(f"columns are separated by {delimited.SEPARATORS[separator]}")
     return _with_decimal_points(table, notes), notes
 
 
@@ -81,7 +86,7 @@ def read_jsonl(file: Path) -> pa.Table:
 def read_json(file: Path) -> pa.Table:
     """Read a list of rows, or a mapping from names to columns or from numbers to rows, as pandas writes them.
 
-    A file with one row per line is read as JSON lines.
+    A mapping with one entry may contain the list of rows. A file with one row per line is read as JSON lines.
     """
     size = file.stat().st_size
     limits.check_memory(f"the content of {str(file)!r}", size)
@@ -97,6 +102,9 @@ def read_json(file: Path) -> pa.Table:
     if isinstance(content, Mapping) and isinstance(content.get("data"), list):  # pandas' orient split and table
         names = content.get("columns")
         content = content["data"] if names is None else [dict(zip(names, row)) for row in content["data"]]
+    if isinstance(content, Mapping) and len(content) == 1:
+        (rows,) = content.values()
+        content = rows if isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows) else content
     if isinstance(content, Mapping):
         content = list(content.values()) if _has_rows_by_number(content) else _rows_from_columns(content)
     if not isinstance(content, list):
@@ -174,6 +182,7 @@ def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
         cells = list(_text_rows(rows, len(names), file.stat().st_size))
         number = len(book.sheetnames)
         notes = [f"only sheet {sheet.title!r}, the first of {number}, is read"] if number > 1 else []
+        notes += delimited.notes_on_names(names)
     except (KeyError, IndexError, TypeError, zipfile.BadZipFile, SyntaxError) as error:
         raise OSError(f"damaged: {error}") from error
     finally:
@@ -210,7 +219,10 @@ def _text_rows(rows: Iterable[Iterable[object]], width: int, size: int) -> Itera
     for number, row in enumerate(rows):
         cells = _until_empty(row)
         if len(cells) > width:
-            raise OSError(f"row {number} has {len(cells)} cells, but the first row names {width}: name every column")
+            raise OSError(
+                f"row {number} has {len(cells)} cells, but the first row names {width}: name every column, or remove "
+                "rows above the names"
+            )
         if not cells:
             empty += 1
             continue
