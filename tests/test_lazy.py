@@ -36,6 +36,11 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = m3g.nonsense
 
 
+def test_python_suggests_the_name_that_is_similar_to_a_misspelt_one():
+    ended = subprocess.run([sys.executable, "-c", "import m3g; m3g.M3Gloss"], capture_output=True, text=True)
+    assert ended.stderr.endswith("has no attribute 'M3Gloss'. Did you mean: 'M3GLoss'?\n")
+
+
 def test_no_module_requires_unix():
     required = r"^\s*(?:import|from) (?:fcntl|resource|termios|pwd|grp|tty)\b"
     required += r"|os\.(?:O_NOFOLLOW|O_CLOEXEC|fork|sched_getaffinity|killpg)\b"

@@ -29,7 +29,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
         elif not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}") is not None:
             value = importlib.import_module(f"{package}.{name}")
         else:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            message = f"module {package!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=module)  # Python suggests a similar name
         setattr(module, name, value)
         return value
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from m3g.cli.command_line import read_settings
+
 HEAVY = ("torch", "numpy", "scipy", "lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia", "pyarrow")
 WRONG = {
     "tran": "train",
@@ -34,6 +36,15 @@ WRONG = {
     "search . --query 1 --tpo 3": "--top",
     "match a.npy b.npy --epsilom 3": "--epsilon",
     "losses m3gg": "m3g",
+    "losses M3G": "m3g",
+    "train --loss infonce": "infonce-pwe",
+    "train --loss clip": "infonce-pwe",
+    "train --view a.npy b.npy": "--views",
+    "train --views a.npy b.npy --label y.npy": "--labels",
+    "train --loss.epsilon 0.1": "--loss_options.epsilon",
+    "train --data.batch_size 8": "--data_options.batch_size",
+    "train --gpu 1": "--loop.devices",
+    "--verson": "--version",
     "encoders con": "conv",
 }
 PROGRAM = """
@@ -62,6 +73,41 @@ def test_a_misspelt_name_is_reported_in_one_line_with_the_nearest_one(reported):
     for line, (command, meant) in zip(lines, WRONG.items()):
         assert line.startswith("m3g: error: "), command
         assert line.endswith(f": did you mean {meant}?"), line
+
+
+@pytest.mark.parametrize("words", [["train", "data.csv"], ["train", "a.npy", "b.npy"]], ids=" ".join)
+def test_files_without_an_option_are_reported_with_the_options_for_files(refused, words):
+    assert refused(*words).endswith(f"got {words[1]}: pass files with --table or --views.")
+
+
+MISSING = {
+    "train --table no.csv": "--table",
+    "train --views no.npy b.npy": "--views",
+    "train --views . . --labels no.npy": "--labels",
+    "train --data images --data_options.root nowhere": "data_options.root",
+    "tune --views . no.npz:x": "--views",
+    "match . no.npy": "files",
+}
+
+
+def test_missing_files_are_reported_before_heavy_libraries_are_loaded(tmp_path):
+    words = json.dumps([command.split() for command in MISSING])
+    command = [sys.executable, "-c", PROGRAM, words, json.dumps(HEAVY)]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(ended.stdout) == [[2] * len(MISSING), []]
+    for line, option in zip(ended.stderr.splitlines(), MISSING.values(), strict=True):
+        assert line.startswith(f"m3g: error: {option} must be a file or folder that exists, got 'no"), line
+
+
+def test_an_option_without_its_value_is_reported(refused):
+    assert refused("train", "--out").endswith("--out must have a value, got none.")
+    assert refused("match", "a.npy", "b.npy", "--known").endswith("--known must have a value, got none.")
+
+
+def test_a_group_of_settings_may_be_a_mapping():
+    given = read_settings(["--loss_options", "{epsilon: 0.1}", "--loop={epochs: 3}"])
+    assert given.settings == {"loss_options": {"epsilon": 0.1}, "loop": {"epochs": 3}}
+    assert read_settings(["--view", "a.npy"]).others == ["--view", "a.npy"]
 
 
 def test_no_heavy_library_is_loaded_for_a_misspelt_name(reported):

@@ -61,7 +61,7 @@ def test_compare_prints_intervals(here, capsys, monkeypatch):
     [
         (["report"], "runs"),
         (["report", "missing"], "there is none at missing"),
-        (["report", "m3g", "m3g"], "runs must be different folders"),
+        (["report", "m3g", "m3g"], "m3g twice."),
         (["report", "m3g", "--out", "page.txt"], "--out must be a file name with the ending .html"),
         (["report", "."], "no config.yaml"),
         (["compare", "m3g"], "runs must be at least 2 folders"),

@@ -32,9 +32,10 @@ class ParsedArguments(NamedTuple):
 def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> ParsedArguments:
     """Split a command line into settings and other arguments.
 
-    `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c; `--config FILE` sets the content of the file. Later settings replace
-    earlier ones. A setting that is a list of strings consumes all arguments up to the next option; if it is repeated,
-    its values are joined. Names in `ignored` are skipped in files.
+    `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c if a is a group of settings, and `--a {b: VALUE}` replaces the group.
+    `--config FILE` sets the content of the file. Later settings replace earlier ones. A setting that is a list of
+    strings consumes all arguments up to the next option; if it is repeated, its values are joined. Names in `ignored`
+    are skipped in files.
 
     Example:
         >>> given = read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])
@@ -44,13 +45,16 @@ def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> Par
     given = ParsedArguments({}, {}, [])
     rest = list(arguments)
     lists: dict[str, list[str]] = {}
-    known = {field.name for field in dataclasses.fields(Config)}
-    list_settings = {name for name, hint in get_type_hints(Config).items() if get_origin(hint) is Sequence}
+    hints = get_type_hints(Config)
+    groups = {name for name, hint in hints.items() if dataclasses.is_dataclass(hint) or get_origin(hint) is dict}
+    list_settings = {name for name, hint in hints.items() if get_origin(hint) is Sequence}
     while rest:
         argument = rest.pop(0)
         option, equals, value = argument.partition("=")
         path = option.removeprefix("--").split(".")
-        if not option.startswith("--") or path[0] not in (*known, "config"):
+        single = path[0] in groups and (value if equals else "".join(rest[:1])).startswith("{")
+        known = path[0] in (*hints, "config") and (single or (len(path) > 1) == (path[0] in groups))
+        if not option.startswith("--") or not known:
             given.others.append(argument)
             continue
         if not equals:

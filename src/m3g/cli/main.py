@@ -98,7 +98,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     name = arguments[0]
     if name not in COMMANDS:
-        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{suggestion(name, COMMANDS)}")
+        others = [*COMMANDS, "--help", "--version"]
+        raise ValueError(f"the command must be one of {', '.join(COMMANDS)}, got {name!r}{suggestion(name, others)}")
     module, summary = COMMANDS[name]
     command = importlib.import_module(f"m3g.cli.{module}")
     given, others = command.prepare(arguments[1:]) if hasattr(command, "prepare") else (None, arguments[1:])

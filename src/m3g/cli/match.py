@@ -6,8 +6,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+from m3g._values import existing
 from m3g.cli.output import check_out, print_table
 from m3g.cli.parser import Parser
+from m3g.training.runs.location import split_key
 
 SHOWN = 20  # maximum number of printed rows
 
@@ -68,6 +70,10 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def run(args: Namespace, name: str) -> None:
+    for file in args.files:
+        existing("files", split_key(file)[0])  # before the imports below
+    if args.known is not None:
+        existing("--known", args.known)
     import numpy as np
 
     from m3g.data.storage.readers import file_names, read_array

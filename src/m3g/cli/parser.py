@@ -67,14 +67,15 @@ class Parser(argparse.ArgumentParser):
         args, unknown = self.parse_known_args(arguments)
         if unknown:
             got = unknown[0].partition("=")[0]
-            raise ValueError(
-                f"the options of {self.prog} must be those that {self.prog} --help lists, got {got}"
-                f"{suggestion(got, [*self._option_string_actions, *also()])}"
-            )
+            known = [*self._option_string_actions, *also()]
+            is_file = not got.startswith("-") and "--table" in known
+            hint = ": pass files with --table or --views." if is_file else suggestion(got, known)
+            raise ValueError(f"the options of {self.prog} must be those that {self.prog} --help lists, got {got}{hint}")
         return args
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(re.sub(r"^argument (\S+): must", r"\1 must", message))
+        message = re.sub(r"^argument (\S+): must", r"\1 must", message)
+        raise ValueError(re.sub(r"^argument (\S+): expected .*", r"\1 must have a value, got none.", message))
 
 
 def _value(text: str, hint: Annotation) -> object:

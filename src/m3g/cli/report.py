@@ -36,8 +36,11 @@ def arguments(parser: Parser, name: str) -> None:
 
 
 def run(args: Namespace, name: str) -> None:
-    if len({str(Path(run).resolve()) for run in args.runs}) < len(args.runs):
-        raise ValueError("runs must be different folders, got one twice.")
+    seen: set[Path] = set()
+    for folder in (Path(str(run)).resolve() for run in args.runs):
+        if folder in seen:
+            raise ValueError(f"runs must be different folders, got {folder} twice.")
+        seen.add(folder)
     (_report if name == "report" else _compare)(args)
 
 

@@ -12,12 +12,13 @@ from typing import cast
 
 from m3g._catalogue import DATA, ENCODERS, LOSSES
 from m3g._options import Options
-from m3g._values import positive_int
+from m3g._values import existing, positive_int
 from m3g.cli.command_line import ParsedArguments, read_settings
 from m3g.cli.launch import from_first, run_in_processes, share_with_others
 from m3g.cli.parser import Parser, data_root
 from m3g.training.loop.processes import is_first, started
 from m3g.training.runs.folder import Run
+from m3g.training.runs.location import path_options, split_key
 from m3g.training.runs.numbered import reserved
 from m3g.training.settings.config import GROUPS, Config, flat
 
@@ -144,7 +145,13 @@ def _with_files(settings: Options, args: Namespace) -> Options:
 
 def settings(args: Namespace) -> Config:
     """Return the validated settings of the arguments."""
-    return Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
+    config = Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
+    options = {"paths": "views", "table": "table", "labels": "labels"}
+    for name, paths in path_options(config).items():
+        option = f"--{options[name]}" if getattr(args, options.get(name, ""), None) else f"data_options.{name}"
+        for path in paths:
+            existing(option, split_key(path)[0])  # before the imports that reading the files requires
+    return config
 
 
 def requested(args: Namespace) -> tuple[Config, Run]:

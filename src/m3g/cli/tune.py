@@ -7,6 +7,7 @@ import subprocess
 import sys
 from argparse import SUPPRESS, Namespace
 
+from m3g import _values as checks
 from m3g.cli import train as train_command
 from m3g.cli.parser import Parser
 
@@ -50,14 +51,13 @@ names = train_command.names
 
 
 def run(args: Namespace, name: str) -> None:
-    from m3g import _checks
-    from m3g.training.tuning import train_arguments, tune, write_study
-
-    _checks.extra("optuna", "tune")
-    _checks.positive_int("workers", args.workers)
+    checks.positive_int("workers", args.workers)
     if args.resume is not None or args.dry_run or args.print_config:
         raise ValueError("m3g tune must be used without --resume, --dry-run and --print_config, got one of them.")
     config, _ = train_command.requested(args)
+    checks.extra("optuna", "tune")
+    from m3g.training.tuning import train_arguments, tune, write_study
+
     options = {"trials": args.trials, "metric": args.metric, "choices": args.losses, "trust": args.trust}
     workers = [
         subprocess.Popen([sys.executable, "-m", "m3g", *args.command_line, "--workers", "1", "--worker", str(number)])
