@@ -1,9 +1,9 @@
 """False alarms of `m3g audit`: `python -m benchmarks.audit --data FOLDER`.
 
 Every run is `m3g train --views ... --mismatch true --data_options.split_seed SEED --seed SEED` without further options,
-on the sets of `benchmarks.defaults`, once with clean rows and once with 5 % of the training entries swapped between
-objects (`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists an entry of it that was not
-swapped. Results are stored one by one, so that an interrupted run can be continued. Writes
+on the sets of `benchmarks.defaults` and on emoji (emoji_5vendors_32.npz), once with clean rows and once with 5 % of the
+training entries swapped between objects (`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists an
+entry of it that was not swapped. Results are stored one by one, so that an interrupted run can be continued. Writes
 benchmarks/results/audit.{json,md}.
 """
 
@@ -15,14 +15,31 @@ import statistics
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
+from sklearn.decomposition import PCA
 
 from benchmarks.defaults import SETS, measure_sets, settings
+from m3g.experiments.sources.emoji import read_emoji
+from m3g.experiments.views.sets import Arrays
 from m3g.training.loop.build import build_data
 from m3g.training.loop.fit import train
 from m3g.training.mismatch.audit import audit
 from m3g.training.settings.config import Config
 
+VENDORS, COMPONENTS = 3, 100
+
+
+def emoji(folder: Path) -> Arrays:
+    """Return the renderings of each emoji by three vendors, each reduced to 100 principal components."""
+    renderings = list(read_emoji(folder).items())[:VENDORS]
+    reduced = {
+        name: PCA(COMPONENTS, random_state=0).fit_transform(x.reshape(len(x), -1) / 255) for name, x in renderings
+    }
+    return {name.replace("-", "_"): view.astype(np.float32) for name, view in reduced.items()}
+
+
+READERS = {**SETS, "emoji": emoji}
 ARMS = {"clean": 0.0, "swapped": 0.05}  # fraction of swapped training entries
 
 
@@ -54,7 +71,7 @@ def table(results: dict[str, dict[str, float]]) -> str:
     swapped = f"{100 * ARMS['swapped']:g} % swapped"
     lines = [f"| in % | split seed | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
     lines.append("| --- " * 5 + "|")
-    for name in SETS:
+    for name in READERS:
         seeds = [key.split("|")[2] for key in results if key.startswith(f"{name}|clean|")]
         clean, swaps = ([results.get(f"{name}|{part}|{seed}") for seed in seeds] for part in ARMS)
         columns = [(clean, "false_alarms"), (swaps, "false_alarms"), (swaps, "detected")]
@@ -68,7 +85,8 @@ def table(results: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> None:
-    results, options = measure_sets("audit", __doc__, ARMS, measured, Path(__file__).parent / "results", seed=4)
+    folder = Path(__file__).parent / "results"
+    results, options = measure_sets("audit", __doc__, ARMS, measured, folder, seed=5, readers=READERS)
     text = table(results)
     (options.results / "audit.md").write_text(text)
     print(text)

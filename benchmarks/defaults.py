@@ -20,7 +20,7 @@ import itertools
 import json
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,7 @@ def measure_sets(
     results: Path,
     *,
     seed: int = 0,
+    readers: Mapping[str, Callable[[Path], sets.Arrays]] = SETS,
 ) -> tuple[dict[str, Result], argparse.Namespace]:
     """Return the results by `SET|ARM|SEED`, continued from NAME.json in the folder of results, and the options.
 
@@ -177,11 +178,12 @@ def measure_sets(
         arms: measured on every set.
         measure: returns the scores of a file with views, an arm and a seed.
         results, seed: default folder of NAME.json, and default seed.
+        readers: functions that read the sets.
     """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description.split("\n\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="folder with the files")
     parser.add_argument("--seeds", type=int, nargs="+", default=[seed])
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), metavar="SET")
+    parser.add_argument("--sets", nargs="+", default=list(readers), choices=list(readers), metavar="SET")
     parser.add_argument("--results", type=Path, default=results)
     options = parser.parse_args()
     path = options.results / f"{name}.json"
@@ -191,7 +193,7 @@ def measure_sets(
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "views.npz"
             try:
-                np.savez(file, **SETS[data](options.data))
+                np.savez(file, **readers[data](options.data))
             except MissingData as error:
                 print(f"{data} is skipped: {error}", flush=True)
                 continue
