@@ -104,11 +104,14 @@ def browser(tmp_path):
         assert os.environ.get("CI") != "true", "CI must have a browser: install Debian's package chromium"
         pytest.skip("no Chromium found: the page was not tried in a browser")
 
-    def open_page(text, script, *flags):
+    def open_page(text, script, *, width=None):
         # The page's own policy allows inline scripts and nothing from outside.
         path = tmp_path / "page.html"
         path.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
-        command = [BROWSER, *FLAGS, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+        if width is not None:  # a window of Chromium is never as narrow as a phone, but a frame in it may be
+            path = path.with_name("phone.html")
+            path.write_text(f"<iframe src=page.html width={width}></iframe><script>{RECEIVE}</script>")
+        command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
 
     return open_page
@@ -154,19 +157,28 @@ def observed(dom):
     return json.loads(tags[1].replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
 
+RECEIVE = "onmessage = (event) => { document.documentElement.dataset.observed = event.data; };"
 NARROW = """
-const cells = [...document.querySelectorAll(".numbers td")].map((cell) => cell.getBoundingClientRect());
-const width = document.documentElement.clientWidth;
-document.documentElement.dataset.observed = JSON.stringify(
-  {width, cells: cells.length, cut: cells.filter((box) => box.right > width || box.width < 40).length});
+const boxes = [...document.querySelectorAll(".numbers tr")].map(
+  (row) => [...row.cells].map((cell) => cell.getBoundingClientRect()));
+const cells = boxes.flat().filter((box) => box.width > 0), width = document.documentElement.clientWidth;
+parent.postMessage(JSON.stringify({width, rows: boxes.length,
+  cut: cells.filter((box) => box.right > width || box.width < 40).length,
+  lines: boxes.map((row) => new Set(row.slice(1, -1).map((box) => box.top)).size)}), "*");
 """
 
 
-def test_no_column_is_cut_off_on_a_phone(browser):
-    found = observed(browser(page([facts()]), NARROW, "--window-size=390,900"))
-    assert found["width"] < 640
-    assert found["cells"] > 0
+def test_no_column_is_cut_off_or_wrapped_on_a_phone(browser):
+    found = observed(browser(page([facts()]), NARROW, width=390))
+    assert 350 < found["width"] <= 390
     assert found["cut"] == 0
+    assert found["lines"] == [1] * found["rows"]  # between the measure and its meaning
+
+
+def test_references_without_scores_are_omitted():
+    run = facts()
+    run.references = {**run.references, "linear CCA": {}}
+    assert "linear CCA" not in page([run])
 
 
 def test_in_a_browser_the_map_reacts_and_labels_are_escaped(browser):

@@ -49,11 +49,12 @@ def _comparison(runs: Sequence[Measured]) -> str:
 
 
 def _run(run: RunFacts, number: int) -> str:
+    references = {name: scores for name, scores in run.references.items() if scores}
     rows = [
         [
             name,
             cell(name, value, run.num_test),
-            *(_plain(name, scores.get(name)) for scores in run.references.values()),
+            *(_plain(name, scores.get(name)) for scores in references.values()),
             METRICS.get(name, ""),
         ]
         for name, value in run.numbers.items()
@@ -87,7 +88,7 @@ def _run(run: RunFacts, number: int) -> str:
 <details><summary>Environment</summary>{_table(["field", "value"], facts)}</details>
 <h3>Curves</h3><div class=row>{curves}</div>
 <h3>Scores on {run.num_test} test objects</h3>
-<div class=numbers>{_table(["measure", "value [95 % CI]", *run.references, "meaning"], rows)}</div>
+<div class=numbers>{_table(["measure", "value [95 % CI]", *references, "meaning"], rows)}</div>
 {_missing(run.missing)}
 <h3>Between views</h3><div class=row>{matrices}</div>
 <h3>Coupling of the first two views</h3><div class=row>{couplings}</div>

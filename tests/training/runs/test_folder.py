@@ -1,5 +1,6 @@
 """Protection of a run against damage, edits and a second process, and interruption before the first checkpoint."""
 
+import shlex
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import m3g
 from m3g.cli import main
 from m3g.training.loop.logs import Table
 from m3g.training.runs.files import append_text, atomic
-from m3g.training.runs.folder import Run
+from m3g.training.runs.folder import Run, environment
 from m3g.training.settings.config import Config
 
 HOLD = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); input()"
@@ -99,3 +100,10 @@ def test_a_file_that_cannot_be_written_is_an_error(write):
 def test_a_run_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, refused):
     monkeypatch.chdir(tmp_path)
     assert "--out must be a folder that can be created, but /proc/run cannot" in refused("train", "--out", "/proc/run")
+
+
+def test_the_command_of_a_run_can_be_repeated(monkeypatch):
+    words = ["train", "--view.left.columns", "[a, b]"]
+    for program in ("/opt/bin/m3g", "/opt/m3g/__main__.py"):  # as installed, and by python -m m3g
+        monkeypatch.setattr("sys.argv", [program, *words])
+        assert shlex.split(environment()["command"]) == ["m3g", *words]

@@ -20,6 +20,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -212,7 +213,7 @@ def environment() -> dict[str, Plain]:
 
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "python": platform.python_version(),
         "system": platform.platform(),
         "cpu": _cpu_name(),
@@ -222,6 +223,12 @@ def environment() -> dict[str, Plain]:
         "git": _git_commit(),
         "versions": {name: _version(name) for name in _PACKAGES},
     }
+
+
+def _program() -> str:
+    """Return the name of the program; it is m3g for `python -m m3g` as well."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.name == "__main__.py" else path.name
 
 
 def _version(package: str) -> str | None:
