@@ -145,13 +145,16 @@ def _with_files(settings: Options, args: Namespace) -> Options:
 
 def settings(args: Namespace) -> Config:
     """Return the validated settings of the arguments."""
-    config = Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
+    return Config.from_dict(_with_files(args.given.settings, args), origin=args.given.origin)
+
+
+def _check_files(config: Config, args: Namespace) -> None:
+    """Reject data files that do not exist, before the imports that reading them requires."""
     options = {"paths": "views", "table": "table", "labels": "labels"}
     for name, paths in path_options(config).items():
         option = f"--{options[name]}" if getattr(args, options.get(name, ""), None) else f"data_options.{name}"
         for path in paths:
-            existing(option, split_key(path)[0])  # before the imports that reading the files requires
-    return config
+            existing(option, split_key(path)[0])
 
 
 def requested(args: Namespace) -> tuple[Config, Run]:
@@ -160,6 +163,7 @@ def requested(args: Namespace) -> tuple[Config, Run]:
         if args.data_root is not None:
             raise ValueError("--data-root must be used with --resume, got none: pass the paths of the data instead.")
         config = settings(args)
+        _check_files(config, args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
     given = flat(_with_files(args.given.settings, args))
     epochs = given.pop("loop.epochs", None)
