@@ -52,7 +52,6 @@ WRONG = {
         "split must be train, val or test in every row, got 'exam' in row 0",
     ),
     "a class without a name": (lambda c: _with(c, 9, kind=""), ["--labels", "kind"], "without empty cells, .*row 9"),
-    "an empty column": (lambda c: [{**row, "more": ""} for row in c], [], "'more' must have at least one cell"),
     "a row without views": (lambda c: [*c, dict.fromkeys(c[0], "")], [], "row 30 must have at least one view"),
     "one view": (lambda c: [{"photo": row["photo"]} for row in c], [], "table must have k >= 2 views, got 1"),
     "a wrong option of an encoder": (
