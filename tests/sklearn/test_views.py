@@ -72,7 +72,7 @@ def test_views_of_frames_are_split_by_rows(frames):
             lambda f: {**f, "shape": f["shape"].iloc[::-1]},
             "same index in every view, got another one in view 'shape'",
         ),
-        (lambda f: [f["shape"]], "X must be 3 arrays, one per view"),
+        (lambda f: [f["shape"]], "X must be 3 arrays, one per view, .* got 1: .* wrapped in m3g.sklearn.Views"),
         (lambda f: {}, "at least one view"),
     ],
 )

@@ -95,7 +95,8 @@ class Views:
             ordered = self._from_validated(arrays, names, columns, self.index)
         elif len(self.arrays) != len(widths):
             raise ValueError(
-                f"X must be {len(widths)} arrays, one per view, None for a missing one, got {len(self.arrays)}."
+                f"X must be {len(widths)} arrays, one per view, None for a missing one, got {len(self.arrays)}: "
+                "cross-validation splits the rows of views only if they are wrapped in m3g.sklearn.Views."
             )
         for l, (array, got, fitted) in enumerate(zip(ordered.arrays, ordered.features, features)):
             if array is not None and array.shape[1] != widths[l]:
