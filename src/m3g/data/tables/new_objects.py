@@ -98,7 +98,7 @@ def is_known(name: str, recipe: Recipe, column: str, value: str) -> bool:
     """Return whether a text has a word, or whether a category is one, of the training rows; others are zeros."""
     reader = make_reader(name, recipe)
     assert reader is not None
-    return not reader.unknown(Cells(0, {column: _array(name, column, [value])}, Path()))
+    return not reader.unknown(Cells(0, {column: _array(name, column, [value])}, Folders(Path())))
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
