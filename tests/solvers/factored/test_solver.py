@@ -1,4 +1,4 @@
-"""The factored solver: number of operators, memory after a solve, graphs, epsilons, threads."""
+"""The factored solver: number of operators, memory after a solve, graphs, epsilons, weights, threads."""
 
 import gc
 import resource
@@ -83,3 +83,19 @@ def test_fixed_steps_read_no_value_but_report_the_error():
     assert solution.num_steps == 4
     assert float(solution.error) < 1e-4
     assert solution.converged
+
+
+@pytest.mark.filterwarnings("ignore::m3g.solvers.RangeWarning")
+@pytest.mark.parametrize(
+    ("cost", "epsilon", "k", "n"), [("sqeuclidean", 0.01, 2, 12), ("cosine", 0.008, 2, 12), ("cosine", 0.008, 3, 9)]
+)
+def test_skewed_weights_at_a_small_epsilon_converge(cost, epsilon, k, n):
+    for seed in range(4):
+        problem = m3g.costs.as_cost(cost)(reference.noisy_views(k, n, 6, noise=0.1, seed=seed))
+        generator = torch.Generator().manual_seed(seed)
+        weights = [(torch.rand(n, generator=generator, dtype=torch.float64) + 0.02) ** 4 for _ in range(k)]
+        weights = [weight / weight.sum() for weight in weights]
+        solution = m3g.solve(problem, epsilon=epsilon, weights=weights, solver="factored", tol=1e-6)
+        assert solution.converged
+        exact = m3g.solve(problem, epsilon=epsilon, weights=weights, solver="dense", tol=1e-6)
+        torch.testing.assert_close(solution.value, exact.value, atol=1e-5, rtol=0)

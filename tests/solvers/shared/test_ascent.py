@@ -29,9 +29,19 @@ class Concave:
         off = log_scaling - self.peaks
         return Point(log_scaling, off.tanh().abs().squeeze(1), -(off.cosh().log()))
 
-    def direction(self, point):
+    def direction(self, point, stretch=1.0):
         off = point.log_scaling - self.peaks
         return -self.stretch * off.sinh() * off.cosh()
+
+    def shortened(self, point, move):
+        return move / 4
+
+
+class Distant(Concave):
+    """The same function with steps of length 1, so that a distant peak requires longer ones."""
+
+    def direction(self, point, stretch=1.0):
+        return (self.peaks - point.log_scaling).clamp(-stretch, stretch)
 
 
 def start(*values):
@@ -48,6 +58,14 @@ def test_steps_that_decrease_the_dual_are_shortened():
     assert float(first[0]) == pytest.approx(2 - math.sinh(4) / 2)
     assert float(shortened[0]) == pytest.approx(2 - math.sinh(4) / 8)
     assert float(shortened[1]) == float(first[1])
+
+
+def test_the_limit_of_steps_is_doubled_after_many_steps():
+    dual = Distant(60.0, 3.0)
+    state, result = ascend(dual, init(dual, start(0.0, 0.0)), tol=1e-6, max_steps=60)
+    assert result is Result.CONVERGED
+    assert state.num_steps <= ascent.MANY_STEPS + 10
+    torch.testing.assert_close(state.current.log_scaling, dual.peaks)
 
 
 def test_the_ascent_ends_out_of_steps():

@@ -59,3 +59,13 @@ def test_a_sweep_of_a_graph_is_that_of_algorithm_1():
     swept = dual.contraction.sweep(scalings, targets)
     full = torch.einsum("zab,zbc,za,zb,zc->zabc", *dual.contraction.kernels.values(), *swept)
     torch.testing.assert_close(full.sum((1, 2)), targets[2])  # the last view was scaled last
+
+
+@FORMS
+def test_a_step_along_which_the_dual_decreases_is_replaced_by_updates_that_increase_it(form):
+    dual, _ = dual_of(form)
+    point = dual.evaluate(2 * torch.randn(1, sum(SIZES), generator=torch.Generator().manual_seed(1)).double())
+    residual = dual.target - dual.marginals(point)
+    torch.testing.assert_close(dual.shortened(point, residual), residual / 4)
+    replaced = dual.shortened(point, -residual)
+    assert float(dual.evaluate(point.log_scaling + replaced).height) > float(point.height)

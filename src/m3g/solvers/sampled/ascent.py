@@ -116,11 +116,12 @@ class SampledDual:
         log_scaling = torch.cat([log_scaling[:, :first] + coupling.log_factor, log_scaling[:, first:]], 1)
         return SampledPoint(self.target, coupling, log_scaling, coupling.marginals(), self.fixed)
 
-    def direction(self, point: SampledPoint) -> Tensor:
+    def direction(self, point: SampledPoint, stretch: float = 1.0) -> Tensor:
         """Return a Newton step, shortened if it changes the exponent of a tuple by more than `MAX_STEP`.
 
         Far from the solution, a few tuples have nearly all the mass, and the Hessian contains no information about the
         others. The view with the largest marginal error is then scaled to its weights, which never decreases the dual.
+        `stretch` is not used, because the samples are relevant only near the potentials for which they were drawn.
         """
         coarse = point.error > COARSE * self.kernel.k * self.target[:, : self.kernel.sizes[0]].sum(1)
         if not self.fixed and not read(coarse):
@@ -129,6 +130,9 @@ class SampledDual:
         if not self.fixed and not read(~coarse):
             return scaling
         return torch.where(coarse.unsqueeze(1), scaling, self._newton_step(point))
+
+    def shortened(self, point: SampledPoint, move: Tensor) -> Tensor:
+        return move / 4
 
     def _scaling_step(self, point: SampledPoint) -> Tensor:
         """Return the step (b, N) that scales the view with the largest marginal error to its weights."""

@@ -7,9 +7,9 @@ loop `ascend` consists of pure functions of an immutable state:
     while (result := done(state, tol=tol, max_steps=max_steps)) is None:
         state = step(dual, state, max_decrease=1e-3)
 
-If the last step decreased the dual, `step` replaces it by a quarter of that step (backtracking, :cite:`nocedal2006`);
-otherwise it takes the next step. `fixed_ascent` takes a fixed number of steps without backtracking and without reading
-values on the host, so that it compiles to one graph.
+If the last step decreased the dual, `step` replaces it, usually by a quarter of that step (backtracking,
+:cite:`nocedal2006`); otherwise it takes the next step. `fixed_ascent` takes a fixed number of steps without
+backtracking and without reading values on the host, so that it compiles to one graph.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from m3g.solvers.shared.solver import Result
 
 # Maximum number of consecutive backtracking steps.
 MAX_SHORTENINGS = 12
+# Number of evaluations after which the maximum length of a step is doubled at every step, until one is shortened.
+# Solves that take so many are those with long ways, for example because weights have very different magnitudes.
+MANY_STEPS = 12
 
 
 class Evaluated(Protocol):
@@ -55,8 +58,11 @@ class Dual(Protocol[E]):
     def evaluate(self, log_scaling: Tensor) -> E:
         """Return the quantities at the log scalings (b, N)."""
 
-    def direction(self, point: E) -> Tensor:
-        """Return the next step (b, N), including damping."""
+    def direction(self, point: E, stretch: float = 1.0) -> Tensor:
+        """Return the next step (b, N), including damping; limits of its length are multiplied by `stretch`."""
+
+    def shortened(self, point: E, move: Tensor) -> Tensor:
+        """Return the replacement (b, N) for a step from this point that decreased the dual."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class AscentState(Generic[E]):
         move: the last step (b, N); None before the first step.
         num_steps: number of evaluations.
         shortenings: number of times the last step has been shortened.
+        stretch: factor by which the limit of the length of the last step was multiplied.
     """
 
     current: E
@@ -76,6 +83,7 @@ class AscentState(Generic[E]):
     move: Tensor | None = None
     num_steps: int = 1
     shortenings: int = 0
+    stretch: float = 1.0
 
     @cached_property
     def observed(self) -> tuple[float, float]:
@@ -99,7 +107,7 @@ def step(dual: Dual[E], state: AscentState[E], *, max_decrease: float) -> Ascent
     decreased = not state.observed[1] <= max_decrease  # True for NaN
     if state.start is not None and state.move is not None and decreased:
         worse = ~(state.start.height - current.height <= max_decrease)
-        move = torch.where(worse, state.move / 4, 0.0)
+        move = torch.where(worse, dual.shortened(state.start, state.move), 0.0)
         shortened = torch.where(worse, state.start.log_scaling + move, current.log_scaling)
         return replace(
             state,
@@ -108,14 +116,15 @@ def step(dual: Dual[E], state: AscentState[E], *, max_decrease: float) -> Ascent
             num_steps=state.num_steps + 1,
             shortenings=state.shortenings + 1,
         )
-    return advance(dual, state)
+    stretch = 2 * state.stretch if state.num_steps >= MANY_STEPS and state.shortenings == 0 else 1.0
+    return advance(dual, state, stretch)
 
 
-def advance(dual: Dual[E], state: AscentState[E]) -> AscentState[E]:
+def advance(dual: Dual[E], state: AscentState[E], stretch: float = 1.0) -> AscentState[E]:
     """Take the next step without checking the last one, so that no value is read on the host."""
     start = state.current
-    move = dual.direction(start)
-    return AscentState(dual.evaluate(start.log_scaling + move), start, move, state.num_steps + 1)
+    move = dual.direction(start, stretch)
+    return AscentState(dual.evaluate(start.log_scaling + move), start, move, state.num_steps + 1, stretch=stretch)
 
 
 def done(state: AscentState[E], *, tol: float, max_steps: int) -> Result | None:

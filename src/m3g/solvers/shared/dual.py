@@ -165,18 +165,33 @@ class MarginalDual:
             parts = [first, self.lead_target, last]
         return torch.cat(parts, 1)
 
-    def direction(self, point: Marginals) -> Tensor:
-        return self._newton_step(point) if self.newton else self._sinkhorn_step(point)
+    def direction(self, point: Marginals, stretch: float = 1.0) -> Tensor:
+        return self._newton_step(point, stretch) if self.newton else self._sinkhorn_step(point)
 
-    def _newton_step(self, point: Marginals) -> Tensor:
-        """Return a damped Newton step (b, N) that changes no log scaling by more than `MAX_STEP`."""
+    def shortened(self, point: Marginals, move: Tensor) -> Tensor:
+        """Return a quarter of the step, or a mean of Sinkhorn updates if the dual decreases in its direction.
+
+        The right-hand side of the Newton system is the gradient only to first order. Far from the weights, its solution
+        may therefore be a direction of descent, for steps of any length.
+        """
+        residual = self.kernel_target - self.marginals(point)
+        slope = (residual * move).sum(1, keepdim=True)
+        return torch.where(slope > 0, move / 4, self._mean_update(point))
+
+    def _limited_marginals(self, point: Marginals) -> Tensor:
+        """Return the marginals, with a lower limit in logarithms.
+
+        There, a marginal far below its weight may underflow to 0. The limit keeps its step finite, so that it does not
+        shorten the steps of all others.
+        """
+        m = self.marginals(point)
+        return torch.maximum(m, self.kernel_target * math.exp(-MAX_STEP)) if self.contraction.in_logs else m
+
+    def _newton_step(self, point: Marginals, stretch: float) -> Tensor:
+        """Return a damped Newton step (b, N) that changes no log scaling by more than `MAX_STEP` times `stretch`."""
         # At a small epsilon, the system is nearly singular in some directions. Damping proportional to the error limits
         # the step in these directions and vanishes at the solution.
-        m = self.marginals(point)
-        if self.contraction.in_logs:
-            # A marginal far below its weight may underflow to 0. The limit keeps its step finite, so that it does not
-            # shorten the steps of all others.
-            m = torch.maximum(m, self.kernel_target * math.exp(-MAX_STEP))
+        m = self._limited_marginals(point)
         damped = torch.addcmul(m, m, point.error.unsqueeze(1), value=DAMPING)
         # m log(a / m) equals a - m to first order, but log(a / m) is closer to a linear function of the log scalings.
         right = (self.kernel_target / m).log_().mul_(m)
@@ -192,8 +207,9 @@ class MarginalDual:
             fixed=self.fixed,
             pairs_shard=self.contraction.pairs_shard,
         )
-        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=MAX_STEP)
-        step = (step / longest).mul_(MAX_STEP)
+        limit = MAX_STEP * stretch
+        longest: Tensor = torch.linalg.vector_norm(step, ord=torch.inf, dim=1, keepdim=True).clamp(min=limit)
+        step = (step / longest).mul_(limit)
         return step if step.dtype == point.log_scaling.dtype else step.to(point.log_scaling.dtype)
 
     def _view_excess(self, right: Tensor) -> Tensor:
@@ -216,5 +232,9 @@ class MarginalDual:
         swept = self.contraction.sweep(self.scalings(point.log_scaling), targets)
         if swept is not None:
             return torch.cat(swept, 1).log().to(point.log_scaling.dtype) - point.log_scaling
-        ratio = self.kernel_target / self.marginals(point)
+        return self._mean_update(point)
+
+    def _mean_update(self, point: Marginals) -> Tensor:
+        """Return the mean of the updates that scale one view to its weights."""
+        ratio = self.kernel_target / self._limited_marginals(point)
         return ratio.log().to(point.log_scaling.dtype) / (len(self.contraction.sizes) - 1)
