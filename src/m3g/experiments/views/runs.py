@@ -92,7 +92,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
     if arm == "m3g-all":
         settings |= {"views_per_step": len(about.views)}
     elif loss in ("m3g", "kl") and len(about.views) > 4:
-        settings |= {"views_per_step": 4, "subsets_per_step": 4}  # more views have too many tuples
+        settings |= {"views_per_step": 4, "subsets_per_step": 4}  # see docs/results/views.md, All views at once
     if loss.startswith("byol"):
         settings |= {"teacher": {"enabled": True, "momentum": 0.99}}
         settings["heads"]["predictor"] = True
