@@ -59,8 +59,10 @@ class Reader(ABC):
         used = {field: value for field, value in (processor or {}).items() if field in self.processed}
         self.processor = cast("Processor", used)
         for option, value in given.items():
-            check = _checks.positive if option == "seconds" else _checks.positive_int
-            check(f"view.{name}.{option}", value)  # type: ignore[operator]
+            if option == "seconds":
+                _checks.positive(f"view.{name}.{option}", value)
+            else:
+                _checks.positive_int(f"view.{name}.{option}", value)  # type: ignore[arg-type]
         self.given = given  # options set by the user, completed by the fit
         self.notes: list[str] = []  # one sentence per property of the view that is reported to the user
         self._prepare()
