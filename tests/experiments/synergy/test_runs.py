@@ -19,7 +19,7 @@ def test_every_loss_has_the_same_grid_on_splits_that_no_test_uses(data, splits):
         assert temperatures == sorted(splits * TEMPERATURES)
         assert len(tests) == 5
         assert not {spec.labels["seed"] for spec in grid} & {spec.labels["seed"] for spec in tests}
-        assert all([len(choice.tried_by) for choice in spec.candidates] == [splits] * 7 for spec in tests)
+        assert all([len(choice.evaluated_by) for choice in spec.candidates] == [splits] * 7 for spec in tests)
 
 
 def test_a_set_requested_alone_uses_the_grid_of_its_family():
