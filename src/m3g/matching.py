@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,7 +17,10 @@ from m3g.costs.grounds import unit_or_zero
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.losses.entropy import Entropy
 from m3g.polymatching import NO_ROW, calibrate, fit_calibration, memberships, round_coupling, split
-from m3g.solvers import Solution, Solver, solve
+from m3g.solvers import Solution, SolverLike, solve
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 # Maximum number of tuples for exhaustive enumeration; beyond it, a local search selects the tuple of each point.
 MAX_TUPLES = 2**26
@@ -62,12 +65,12 @@ class Matching:
 
 
 def match(
-    views: Sequence[Any] | Tensor,
+    views: Sequence[ArrayLike] | Tensor,
     *,
     epsilon: float | None = None,
     temperature: float | None = None,
     cost: CostLike = "cv",
-    solver: str | Solver | None = "auto",
+    solver: SolverLike = "auto",
     tol: float = 1e-4,
     normalize: bool = True,
     alternatives: int = 1,
@@ -224,7 +227,7 @@ def _anchor_first(anchor: int, k: int) -> list[int]:
     return [anchor, *(l for l in range(k) if l != anchor)]
 
 
-def _validated_points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list[Tensor]:
+def _validated_points(views: Sequence[ArrayLike] | Tensor, *, normalize: bool) -> list[Tensor]:
     """Return k tensors (n_l, d) in float64, whose precision a small epsilon requires."""
     if isinstance(views, Iterable) and not isinstance(views, (Tensor, str, bytes)):
         views = [_as_tensor(view, l) for l, view in enumerate(views)]
@@ -245,7 +248,7 @@ def _validated_points(views: Sequence[Any] | Tensor, *, normalize: bool) -> list
     return parts
 
 
-def _as_tensor(view: Any, l: int) -> Tensor:
+def _as_tensor(view: ArrayLike, l: int) -> Tensor:
     """Return view l as a floating point tensor; raise if it is not an array of numbers."""
     try:
         tensor = view if isinstance(view, Tensor) else torch.as_tensor(view)

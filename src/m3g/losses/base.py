@@ -110,7 +110,7 @@ class FunctionLoss(ViewLoss):
 
     function: ClassVar[Callable[..., Tensor]]
 
-    def __init__(self, *, normalize: bool, gather: bool, **options: Any) -> None:
+    def __init__(self, *, normalize: bool, gather: bool, **options: object) -> None:
         super().__init__(normalize=normalize, gather=gather)
         self.options = tuple(options)
         for name, value in options.items():

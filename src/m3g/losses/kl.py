@@ -15,8 +15,6 @@ For k > 2, the divergence of the pair marginals is a different loss, and the pot
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +22,7 @@ from torch import Tensor
 from m3g._checks import Views, one_of
 from m3g.costs import CostLike, all_edges
 from m3g.losses.m3g import M3GLoss
-from m3g.solvers import Solution, Solver
+from m3g.solvers import Solution, SolverLike
 from m3g.solvers.gradients.coupling import differentiable_marginals
 
 DIVERGENCES = ("tuples", "pairs")
@@ -37,7 +35,7 @@ def matching_divergence(
     temperature: float | None = None,
     of: str = "tuples",
     cost: CostLike = "cv",
-    solver: str | Solver | None = "auto",
+    solver: SolverLike = "auto",
     tol: float = 1e-3,
     mask: Tensor | None = None,
     normalize: bool = True,
@@ -97,7 +95,7 @@ class KLLoss(M3GLoss):
         final_temperature: float | None = None,
         of: str = "tuples",
         cost: CostLike = "cv",
-        solver: str | Mapping[str, Any] | Solver | None = "auto",
+        solver: SolverLike = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from m3g.losses.convergence import SolveReport, raise_or_warn
 from m3g.losses.entropy import Entropy
 from m3g.losses.gather import distributed, shared_seed
 from m3g.losses.missing import imputed
-from m3g.solvers import Solver, as_solver
+from m3g.solvers import Solver, SolverLike, as_solver
 from m3g.solvers.gradients.value import differentiable_value
 from m3g.solvers.sharded import Sharded
 from m3g.solvers.solution import Solution
@@ -49,7 +49,7 @@ def matching_gap(
     epsilon: float | None = None,
     temperature: float | None = None,
     cost: CostLike = "cv",
-    solver: str | Solver | None = "auto",
+    solver: SolverLike = "auto",
     tol: float = 1e-3,
     mask: Tensor | None = None,
     normalize: bool = True,
@@ -203,7 +203,7 @@ class M3GLoss(ViewLoss):
         final_epsilon: float | None = None,
         final_temperature: float | None = None,
         cost: CostLike = "cv",
-        solver: str | Mapping[str, Any] | Solver | None = "auto",
+        solver: SolverLike = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

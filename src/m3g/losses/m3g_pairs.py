@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from m3g.costs import CostLike
 from m3g.losses.aggregate import average_of_rest, pairwise
 from m3g.losses.base import ViewLoss
 from m3g.losses.m3g import M3GLoss
-from m3g.solvers import Solver
+from m3g.solvers import SolverLike
 
 DEFAULT_PAIR_TEMPERATURE = 0.2
 
@@ -102,7 +101,7 @@ class M3GPairs(TwoViewGapMean):
         final_temperature: float | None = None,
         rest: float = 1.0,
         cost: CostLike = "cv",
-        solver: str | Mapping[str, Any] | Solver | None = "auto",
+        solver: SolverLike = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +14,7 @@ from m3g.losses.aggregate import mean_over
 from m3g.losses.base import require_points
 from m3g.losses.m3g import M3GLoss
 from m3g.losses.m3g_pairs import TwoViewGapMean
-from m3g.solvers import Solver
+from m3g.solvers import SolverLike
 
 # Log kernel of the match of an excluded object with itself; its mass elsewhere is less than exp(-SELF_EXPONENT / 2).
 SELF_EXPONENT = 40.0
@@ -76,7 +74,7 @@ class M3GRest(TwoViewGapMean):
         final_temperature: float | None = None,
         cost: CostLike = "product",
         renormalize: bool = False,
-        solver: str | Mapping[str, Any] | Solver | None = "auto",
+        solver: SolverLike = "auto",
         tol: float = 1e-3,
         normalize: bool = True,
         gather: bool = False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from m3g._catalogue import LOSSES, Entry, find
 from m3g._checks import among
@@ -57,7 +56,7 @@ def options(name: str) -> list[str]:
     return find("name", name, LOSSES).options()
 
 
-def build(name: str, **settings: Any) -> ViewLoss:
+def build(name: str, **settings: object) -> ViewLoss:
     """Build the loss module of the given name.
 
     Args:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils._indexing import _get_column_indices  # as in ColumnTransformer
 from sklearn.utils.validation import validate_data
 
-from m3g.sklearn.embedding import MultiViewEmbedding
+from m3g._options import Options
+from m3g.sklearn.embedding import MultiViewEmbedding, RandomState
 from m3g.sklearn.views import Views
 
-Blocks = int | Sequence[int] | Mapping[str, Any]
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import ArrayLike
+
+Blocks = int | Sequence[int] | Mapping[str, object]
 
 
 class ColumnBlockEmbedding(MultiViewEmbedding):
@@ -44,14 +49,14 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
         *,
         n_components: int = 16,
         loss: str = "m3g",
-        loss_options: Mapping[str, Any] | None = None,
+        loss_options: Options | None = None,
         width: int = 128,
         depth: int = 2,
         epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 2e-3,
         validation_fraction: float = 0.1,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.blocks = blocks
         super().__init__(
@@ -67,7 +72,7 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
             random_state=random_state,
         )
 
-    def _views(self, X: Any, *, first: bool) -> Views:
+    def _views(self, X: ArrayLike | pd.DataFrame, *, first: bool) -> Views:
         if isinstance(self.blocks, Mapping):
             validate_data(self, X, reset=first, skip_check_array=True)
             if first:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,15 +16,19 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from m3g import _checks, losses
+from m3g._options import Options
 from m3g.evaluation.embedded import off_diagonal_mean, read_out
 from m3g.evaluation.retrieval import retrieval
 from m3g.nets import MultiViewNet, build_net
 from m3g.sklearn.fitting import EarlyStopping, Rows, epoch_losses, split, start_at_linear_cca, steps_per_epoch
-from m3g.sklearn.views import Views, as_views
+from m3g.sklearn.views import Tables, Views, as_views
 from m3g.training.loop.optim import AdamSettings, adamw, warmup_cosine
 from m3g.training.settings.config import LoopSettings, OptimSettings
 
-Tables = Sequence[Any] | Mapping[str, Any] | Views
+if TYPE_CHECKING:
+    import pandas as pd
+
+RandomState = int | np.random.RandomState | None
 
 
 class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -76,14 +80,14 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         n_components: int = 16,
         *,
         loss: str = "m3g",
-        loss_options: Mapping[str, Any] | None = None,
+        loss_options: Options | None = None,
         width: int = 128,
         depth: int = 2,
         epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 2e-3,
         validation_fraction: float = 0.1,
-        random_state: Any = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_components = n_components
         self.loss = loss
@@ -100,10 +104,10 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _n_features_out(self) -> int:
         return self.n_components
 
-    def fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
+    def fit(self, X: Tables, y: object = None) -> MultiViewEmbedding:
         """Train on k tables (n, d_l) whose row i describes object i; y is not used."""
-        all_rows = self._rows(self._set_up(X))
         loss = self._loss()
+        all_rows = self._rows(self._set_up(X))
         with self._training():
             rows, held_out = split(all_rows, self.validation_fraction)
             from_linear_cca = self._initialise(rows)
@@ -129,14 +133,14 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             self.best_epoch_ = len(self.loss_curve_) if stopping is None else stopping.best.epoch
         return self
 
-    def partial_fit(self, X: Tables, y: Any = None) -> MultiViewEmbedding:
+    def partial_fit(self, X: Tables, y: object = None) -> MultiViewEmbedding:
         """Train for one pass over these rows with the constant rate `learning_rate`; y is not used.
 
         Unless `fit` was called before, the first call sets up the network, which starts at linear CCA of these rows; it
         requires every view. In later calls, views may be missing, and the means and scales of the features are updated.
         No rows are held out.
         """
-        new = not hasattr(self, "net_")
+        new, loss = not hasattr(self, "net_"), self._loss()
         views = self._set_up(X) if new else self._views(X, first=False)
         if not new:
             _check_rows(views)
@@ -151,7 +155,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             self.loss_curve_ += epoch_losses(
                 self.net_,
                 rows,
-                self._loss(),
+                loss,
                 self._optimizer,
                 batch_size=self.batch_size,
                 epochs=1,
@@ -160,7 +164,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.best_epoch_ = len(self.loss_curve_)
         return self
 
-    def transform(self, X: Tables) -> Any:
+    def transform(self, X: Tables) -> np.ndarray | pd.DataFrame:
         """Return the mean of the unit embeddings of the present views of each row, (n, n_components).
 
         A view may be None. `set_output(transform="pandas")` returns a DataFrame with the index of the views.
@@ -179,7 +183,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         points, mask, _ = self._embed(X)
         return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
 
-    def score(self, X: Tables, y: Any = None) -> float:
+    def score(self, X: Tables, y: object = None) -> float:
         """Return R@1 from one view to another, averaged over ordered pairs of views.
 
         Retrieval among more rows is harder, so scores on different numbers of rows are not comparable. y is not used.
@@ -205,7 +209,6 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if any(np.isnan(array).all() for array in arrays):
             raise ValueError("X must have at least one row of every view, got a view that is NaN throughout.")
         _check_rows(views)
-        self._loss()
         self.n_views_, self.n_features_ = len(arrays), [array.shape[1] for array in arrays]
         self.view_names_, self.feature_names_ = views.names, views.features
         self._scalers = [StandardScaler().set_output(transform="default").fit(array) for array in arrays]
@@ -228,7 +231,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         divisors = [torch.from_numpy(scaler.scale_).float() for scaler in self._scalers]
         return start_at_linear_cca(self.net_, rows, size=self.n_components, divisors=divisors)
 
-    def _views(self, X: Any, *, first: bool) -> Views:
+    def _views(self, X: Tables, *, first: bool) -> Views:
         """Return the input of a method as validated views, in the order of the first fit."""
         views = as_views(X)
         return views if first else views.matched(self.view_names_, self.feature_names_, self.n_features_)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from sklearn.utils import check_array
 
 from m3g import _values
+
+Tables: TypeAlias = "Sequence[object] | Mapping[str, object] | Views"  # tables or None, by view
+Selection: TypeAlias = int | slice | Sequence[int] | np.ndarray  # of rows
 
 
 class Views:
@@ -36,7 +39,7 @@ class Views:
         (3,)
     """
 
-    def __init__(self, arrays: Sequence[Any] | Mapping[str, Any]) -> None:
+    def __init__(self, arrays: Sequence[object] | Mapping[str, object]) -> None:
         if not isinstance(arrays, (list, tuple, Mapping)):
             raise ValueError(
                 f"X must be a list or a dict of k arrays, one per view, got {type(arrays).__name__}: see "
@@ -55,7 +58,7 @@ class Views:
         self.shape = (lengths[0],)
         self.index: Any = None
         for l, table in enumerate(tables):
-            index = table.index if hasattr(table, "iloc") else None  # a list has a method `index`
+            index = getattr(table, "index", None) if hasattr(table, "iloc") else None  # a list has a method `index`
             if index is not None and self.index is not None and not index.equals(self.index):
                 raise ValueError(
                     f"X must have the same index in every view, got another one in {self.title(l)}: reindex every view "
@@ -70,7 +73,7 @@ class Views:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: Any) -> Views:
+    def __getitem__(self, rows: Selection | tuple[Selection, ...]) -> Views:
         rows = rows[0] if isinstance(rows, tuple) else rows  # scikit-learn indexes with (rows, ...)
         rows = [rows] if isinstance(rows, (int, np.integer)) else rows
         arrays = [None if array is None else array[rows] for array in self.arrays]
@@ -105,7 +108,13 @@ class Views:
                 raise ValueError(f"X must have the columns of fit, in their order, in {ordered.title(l)}, got {got}.")
         return ordered
 
-    def _from_validated(self, arrays: list[Any], names: list[str] | None, features: list[Any], index: Any) -> Views:
+    def _from_validated(
+        self,
+        arrays: list[np.ndarray | None],
+        names: list[str] | None,
+        features: list[list[str] | None],
+        index: Any,
+    ) -> Views:
         """Return views with these arrays, which are already validated."""
         views = object.__new__(Views)
         views.arrays, views.names, views.features, views.index = arrays, names, features, index
@@ -113,17 +122,17 @@ class Views:
         return views
 
 
-def as_views(X: Any) -> Views:
+def as_views(X: Tables) -> Views:
     """Return validated views of the input of `MultiViewEmbedding`."""
     return X if isinstance(X, Views) else Views(X)
 
 
-def _column_names(table: Any) -> list[str] | None:
+def _column_names(table: object) -> list[str] | None:
     names = getattr(table, "columns", None)
     return None if names is None else [str(name) for name in names]
 
 
-def _validated_array(table: Any, title: str) -> np.ndarray | None:
+def _validated_array(table: object, title: str) -> np.ndarray | None:
     if table is None:
         return None
     array: np.ndarray = check_array(table, dtype=np.float64, ensure_all_finite="allow-nan", input_name=title)

@@ -17,7 +17,7 @@ from m3g.solvers.sharded import Sharded
 from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
-from m3g.solvers.solve import SOLVERS, as_solver, solve
+from m3g.solvers.solve import SOLVERS, SolverLike, as_solver, solve
 
 __all__ = [
     "SOLVERS",
@@ -34,6 +34,7 @@ __all__ = [
     "Sinkhorn",
     "Solution",
     "Solver",
+    "SolverLike",
     "Workload",
     "as_solver",
     "solve",

@@ -57,7 +57,7 @@ def workload(problem: Problem, *, solver: str = "auto") -> Workload:
         'sampled'
     """
     _checks.one_of("solver", solver, ("auto", *_PREDICTIONS))
-    name = Auto().decide(problem) if solver == "auto" else solver
+    name = Auto().decide(problem).name if solver == "auto" else solver
     flops, num_bytes = _PREDICTIONS[name](problem)
     return Workload(name, problem.num_batch * flops, problem.num_batch * num_bytes)
 
@@ -141,25 +141,27 @@ class Auto(Solver):
     name = "auto"
 
     def __post_init__(self) -> None:
-        Sampled(seed=self.seed, generator=self.generator)  # validates both
+        self._sampled()  # validates both
         _checks.positive("max_flops", self.max_flops)
         _checks.positive_int("few_tuples", self.few_tuples)
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Auto:
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)
 
-    def decide(self, problem: Problem) -> str:
-        exact = "factored" if problem.by_pairs else "dense"
+    def decide(self, problem: Problem) -> Solver:
+        exact: Solver = Factored() if problem.by_pairs else Dense()
         if problem.num_batch * problem.num_tuples < self.few_tuples or not _can_be_sampled(problem):
             return exact
-        predicted = workload(problem, solver=exact)
+        predicted = workload(problem, solver=exact.name)
         within = predicted.bytes <= memory_limit(problem.device) and predicted.flops <= self.max_flops
-        return exact if within else "sampled"
+        return exact if within else self._sampled()
+
+    def _sampled(self) -> Sampled:
+        return Sampled(seed=self.seed, generator=self.generator)
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
-        name = self.decide(problem)
-        if name != "sampled":
-            solver: Solver = Factored() if name == "factored" else Dense()
+        solver = self.decide(problem)
+        if solver.exact:
             try:
                 return solver.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
             except RangeError:
@@ -175,8 +177,7 @@ class Auto(Solver):
             EstimatedWarning,
             stacklevel=2,
         )
-        sampled = Sampled(seed=self.seed, generator=self.generator)
-        return sampled.solve(problem, epsilon=epsilon, tol=tol, weights=weights)
+        return self._sampled().solve(problem, epsilon=epsilon, tol=tol, weights=weights)
 
 
 def _can_be_sampled(problem: Problem) -> bool:

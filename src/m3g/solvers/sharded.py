@@ -14,9 +14,6 @@ from m3g.solvers.shared.processes import Processes
 from m3g.solvers.shared.solver import Solver
 from m3g.solvers.solution import Solution
 
-# Names of the solvers that can be distributed.
-DISTRIBUTABLE = ("factored", "dense", "sampled")
-
 
 @dataclass(frozen=True)
 class Sharded(Solver):
@@ -51,5 +48,5 @@ class Sharded(Solver):
             return False
         if not 1 < dist.get_world_size() <= min(problem.sizes):
             return False
-        name = self.inner.decide(problem)
-        return name in DISTRIBUTABLE and workload(problem, solver=name).flops >= self.min_flops
+        solver = self.inner.decide(problem)
+        return solver.distributable and workload(problem, solver=solver.name).flops >= self.min_flops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import TypeAlias
 
 from torch import Tensor
 
@@ -23,6 +23,8 @@ from m3g.solvers.sinkhorn import Sinkhorn
 from m3g.solvers.solution import Solution
 from m3g.solvers.support import Support
 
+# A solver, its name, or a mapping `{"name": ..., field: value, ...}`; None is "auto".
+SolverLike: TypeAlias = str | Mapping[str, object] | Solver | None
 # Weight below which a problem is solved in float64.
 MIN_FLOAT32_WEIGHT = 1e-20
 # Maximum deviation of the sum of the weights from 1. For other sums, weights are divided by their sum, and the solution
@@ -39,8 +41,8 @@ SOLVERS: dict[str, type[Solver]] = {
 }
 
 
-def as_solver(solver: str | Mapping[str, Any] | Solver | None) -> Solver:
-    """Return the solver given as an instance, a name, or a mapping `{"name": ..., field: value, ...}`; None is "auto".
+def as_solver(solver: SolverLike) -> Solver:
+    """Return the solver that an argument describes.
 
     Example:
         >>> as_solver({"name": "sampled", "rank": 512}).rank
@@ -67,7 +69,7 @@ def solve(
     *,
     epsilon: float,
     tol: float = 1e-3,
-    solver: str | Solver | None = "auto",
+    solver: SolverLike = "auto",
     weights: Sequence[Tensor] | None = None,
     differentiable: bool = False,
 ) -> Solution:

@@ -109,6 +109,7 @@ class Dense(Solver):
     memory_limit: int | None = None
 
     name = "dense"
+    distributable = True
 
     def __post_init__(self) -> None:
         self.check_counts("max_steps", "fixed_steps", "memory_limit")

@@ -6,9 +6,8 @@ O(k n²), and the pair marginal of any other two views costs O(k n³) :cite:`haa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import opt_einsum
 import torch
@@ -57,7 +56,7 @@ class GraphContraction(Contraction):
 @lru_cache(maxsize=256)
 def expression(
     terms: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]
-) -> Any:
+) -> Callable[..., Tensor]:
     """Return a function of factors that contracts them to the marginal on the kept views, or to the mass (b,).
 
     `terms` contains, for each factor (b, n_l, n_m, …), its views (l, m, …).
@@ -67,4 +66,5 @@ def expression(
     inputs = ",".join(batch + "".join(letters[l] for l in term) for term in terms)
     output = batch + "".join(letters[l] for l in kept)
     shapes = [(num_batch, *(sizes[l] for l in term)) for term in terms]
-    return opt_einsum.contract_expression(f"{inputs}->{output}", *shapes, optimize="auto")
+    contract: Callable[..., Tensor] = opt_einsum.contract_expression(f"{inputs}->{output}", *shapes, optimize="auto")
+    return contract

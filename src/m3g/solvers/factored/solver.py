@@ -98,6 +98,7 @@ class Factored(Solver):
     fixed_steps: int | None = None
 
     name = "factored"
+    distributable = True
 
     def __post_init__(self) -> None:
         self.check_counts("max_steps", "check_every", "fixed_steps")

@@ -7,9 +7,8 @@ entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,6 +135,6 @@ class WeightedGraph:
         moves = (directions.get(edge, torch.zeros_like(kernel)) for edge, kernel in self.kernels.items())
         return dict(zip(self.kernels, self.derivative(tuple(moves))))
 
-    def _contraction(self, views: tuple[int, ...]) -> Any:
+    def _contraction(self, views: tuple[int, ...]) -> Callable[..., Tensor]:
         num_batch = next(iter(self.kernels.values())).shape[0]
         return expression(tuple(self.kernels), self.sizes, num_batch, views)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -86,7 +85,7 @@ class SampledKernel(ABC):
         return sum(self.sizes)
 
     @abstractmethod
-    def with_base(self, log_scaling: Tensor) -> Any:
+    def with_base(self, log_scaling: Tensor) -> SampledKernel:
         """Return the kernel with these log scalings (b, N) absorbed in its tables, which keeps numbers in range."""
 
     @abstractmethod

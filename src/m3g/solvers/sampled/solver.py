@@ -102,6 +102,7 @@ class Sampled(Solver):
     fixed_steps: int | None = None
 
     name = "sampled"
+    distributable = True
     exact = False
 
     def __post_init__(self) -> None:

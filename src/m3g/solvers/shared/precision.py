@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any
+from types import TracebackType
 
 import torch
 from torch import Tensor
@@ -48,9 +48,11 @@ class full_precision:
         for context in self.contexts:
             context.__enter__()
 
-    def __exit__(self, *raised: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for context in reversed(self.contexts):
-            context.__exit__(*raised)
+            context.__exit__(kind, error, trace)
 
 
 def _already_full() -> bool:

@@ -41,11 +41,13 @@ class Solver(ABC):
         name: the name of the solver in `solver=` and `Solution.solver`.
         fixed_steps: number of steps of a solver that reads no value on the host; None if the solver reads its error.
         exact: whether the solver uses all n^k tuples, so that its complexity is O(n^k).
+        distributable: whether `Sharded` can divide a solve among processes.
     """
 
     name: str
     fixed_steps: int | None = None
     exact: bool = True
+    distributable: bool = False
 
     @abstractmethod
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
@@ -61,9 +63,9 @@ class Solver(ABC):
         """Return epsilon if the solver supports it, otherwise raise."""
         return _checks.positive("epsilon", epsilon)
 
-    def decide(self, problem: Problem) -> str:
-        """Return the name of the solver that would solve this problem."""
-        return self.name
+    def decide(self, problem: Problem) -> Solver:
+        """Return the solver that would solve this problem."""
+        return self
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Solver:
         """Return the solver with a fixed seed, `draw(generator)`, if it draws at random and has no seed."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ def marginal_weights(
     return [weight * (totals[0] / weight.sum(-1)).unsqueeze(-1) for weight in out]
 
 
-def _weights_of_view(given: Any, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
+def _weights_of_view(given: object, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
     """Return the validated weights of view l in float64: (n_l), or (*batch, n_l)."""
     try:
         weight = torch.as_tensor(given, dtype=torch.float64, device=device)
