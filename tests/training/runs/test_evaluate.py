@@ -39,5 +39,5 @@ def test_measures_are_explained_in_wide_terminals(columns, monkeypatch, capsys):
     assert "0.2500" in row
     assert "0.0100" in row
     assert (METRICS["recall_from_others"][:20] in row) == (columns == 160)
-    assert any("m3g report RUN, or a terminal" in line for line in lines) == (columns == 80)
+    assert any("m3g report RUN or a terminal" in line for line in lines) == (columns == 80)
     assert max(map(len, lines)) <= columns
