@@ -239,7 +239,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
     if not wide:
-        print(f"for the meanings of the measures, use m3g report RUN or a terminal of at least {WIDE} columns")
+        print(f"meanings of the measures: m3g report RUN or a terminal of at least {WIDE} columns")
     for picture in pictures:
         print(f"picture   {picture}")
 
