@@ -39,8 +39,8 @@ def test_the_map_has_a_position_per_present_view():
 def test_curves_are_read_from_the_tables_of_a_run(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
     (tmp_path / "probes.csv").write_text("step,knn_mean\n2,0.75\n")
-    assert facts._curves(tmp_path) == {"loss": ([1.0, 2.0], [0.5, 0.25]), "knn_mean": ([2.0], [0.75])}
-    assert facts._curves(tmp_path / "none") == {}
+    assert facts.logged(facts.Run(tmp_path)) == {"loss": ([1.0, 2.0], [0.5, 0.25]), "knn_mean": ([2.0], [0.75])}
+    assert facts.logged(facts.Run(tmp_path / "none")) == {}
 
 
 def test_unevaluated_runs_are_refused(tmp_path, monkeypatch):

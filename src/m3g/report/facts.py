@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict, cast
 
 import torch
@@ -21,10 +20,12 @@ from m3g.evaluation.missing import Missing
 from m3g.nets import build_net
 from m3g.report.compare import Measured
 from m3g.solvers import solve
+from m3g.training.loop.build import build_data
 from m3g.training.loop.logs import Table
-from m3g.training.runs.embed import embed_run
-from m3g.training.runs.export import read_recipe
+from m3g.training.runs.embed import embed
+from m3g.training.runs.export import load, read_model
 from m3g.training.runs.folder import Run
+from m3g.training.runs.pictures import logged
 from m3g.training.settings.config import flat
 
 MAX_POINTS = 1200  # maximum number of points in the map, of all views together
@@ -132,38 +133,24 @@ def _measured(run: str | os.PathLike[str], name: str, results: Results) -> Measu
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
     """Return the content of the report; embeds the test split with the trained network and with an untrained one."""
     folder = Run.of(run)
-    results = read_results(run)
-    test = embed_run(run, "test", trust=trust)
-    environment = parse_json(folder.environment.read_text(encoding="utf-8")) if folder.environment.is_file() else {}
+    results = read_results(folder)
+    net, data = load(folder, trust=trust, scaled=True), build_data(folder.open(), folder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        untrained = build_net(**read_model(folder)[0], trust=trust)
+        before = embed(untrained, data, "test")
+    test = embed(net, data, "test")
     return RunFacts(
-        **vars(_measured(run, folder.path.resolve().name, results)),
-        config=folder.config.read_text(encoding="utf-8"),
-        environment=environment,
-        curves=_curves(folder.path),
-        couplings={"before": _coupling(_untrained(run, trust)), "after": _coupling(test)},
+        **vars(_measured(folder, folder.path.resolve().name, results)),
+        config=folder.open().to_yaml(),
+        environment=folder.facts,
+        curves=logged(folder),
+        couplings={"before": _coupling(before), "after": _coupling(test)},
         map=_map(test),
         matrices=results["matrices"],
         views=results["views"],
         missing=results["missing"],
     )
-
-
-def _curves(folder: Path) -> dict[str, tuple[list[float], list[float]]]:
-    curves: dict[str, tuple[list[float], list[float]]] = {}
-    for file, names in (("metrics.csv", ("loss",)), ("probes.csv", ("linear_mean", "knn_mean", "recall_at_1"))):
-        rows = Table(folder / file).rows()
-        for name in names:
-            with_value = [row for row in rows if name in row]
-            if with_value:
-                curves[name] = ([row["step"] for row in with_value], [row[name] for row in with_value])
-    return curves
-
-
-def _untrained(run: str | os.PathLike[str], trust: bool) -> Embedded:
-    """Return the test split, embedded with a network of the same architecture and random weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return embed_run(run, "test", net=build_net(**read_recipe(run), trust=trust), trust=trust)
 
 
 def _coupling(test: Embedded) -> list[list[float]]:

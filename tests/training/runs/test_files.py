@@ -15,8 +15,8 @@ from m3g.training.settings.config import Config
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(RuntimeError), atomic(path, "w") as file:  # noqa: PT012
-        file.write("new")
+    with pytest.raises(RuntimeError), atomic(path) as file:  # noqa: PT012
+        file.write(b"new")
         raise RuntimeError
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["file"]

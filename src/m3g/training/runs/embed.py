@@ -25,15 +25,12 @@ if TYPE_CHECKING:
 SPLITS = ("train", "val", "test", "all")
 
 
-def embed_run(
-    run: str | os.PathLike[str], split: str = "all", *, net: MultiViewNet | None = None, trust: bool = False
-) -> Embedded:
-    """Embed one split or all splits of a run with its network, or with `net`, whose inputs are scaled."""
+def embed_run(run: str | os.PathLike[str], split: str = "all", *, trust: bool = False) -> Embedded:
+    """Embed one split or all splits of a finished run with its network."""
     _checks.one_of("split", split, SPLITS)
     run = Run.of(run)
     config = run.open()
-    net = load(run, trust=trust, scaled=True) if net is None else net
-    data = build_data(config, run)
+    net, data = load(run, trust=trust, scaled=True), build_data(config, run)
     names = [name for name in data.datasets if split in ("all", name) and data.num_rows(name)]
     if not names:
         raise ValueError(f"split must have at least one row, got none in {split!r}.")

@@ -7,24 +7,26 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_from
 from safetensors.torch import save as bytes_of
-from torch import Tensor, nn
+from torch import Tensor
 
 from m3g.data.storage.limits import check_safetensors
+from m3g.data.tables.reader import Recipe
 from m3g.nets import MultiViewNet, build_net
 from m3g.training.runs.files import atomic, write_json
 from m3g.training.runs.folder import Run
-from m3g.training.runs.trained import TrainedNet
+from m3g.training.runs.trained import Scale, TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import encoder_spec
 
 if TYPE_CHECKING:
     from m3g.data import ViewsData
 
+NetRecipe: TypeAlias = dict[str, Any]  # arguments of `build_net`
 FORMAT = 2  # version 2 added a digest of the weights
 SCALING, INPUTS = "scaling.", "inputs."  # prefixes of tensors that are not weights
 
@@ -34,7 +36,7 @@ def network(config: Config, data: ViewsData, *, trust: bool = False) -> MultiVie
     return build_net(**_recipe(config, data), trust=trust)
 
 
-def _recipe(config: Config, data: ViewsData) -> dict[str, Any]:
+def _recipe(config: Config, data: ViewsData) -> NetRecipe:
     """Return the arguments of `build_net`."""
     head: dict[str, float | None] = {"hidden": config.heads.hidden}
     if config.heads.weight_std is not None:
@@ -84,19 +86,9 @@ def save_network(
 
 def write_network(net: TrainedNet, folder: str | os.PathLike[str]) -> None:
     """Write a loaded network with its current weights to a folder that `load` reads."""
-    encoders = 1 if net.description["shared"] else len(net.view_names)
-    tensors = dict(net.scaling)
-    for name, tensor in net.state_dict().items():
-        part, _, rest = name.partition(".")
-        number, _, inner = rest.partition(".")
-        if part == "encoders" and isinstance(net.encoders[int(number)], _Scaled):
-            if inner.startswith("0."):  # the scaling, which is in `net.scaling`
-                continue
-            inner = inner.removeprefix("1.")
-        if part in ("encoders", "projectors"):
-            name = f"{part}.{int(number) % encoders}.{inner}"
-        tensors[name] = tensor
-    _write(folder, tensors, net.description)
+    inputs = {f"{INPUTS}{l}.{part}": value for l, recipe in enumerate(net.inputs) for part, value in recipe.items()}
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+    _write(folder, {**net.state_dict(), **tensors}, net.description)
 
 
 def _write(folder: str | os.PathLike[str], tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
@@ -146,7 +138,14 @@ def load(
     Complexity: O(number of parameters), for reading and verifying the weights.
     """
     run = Run.find(folder, revision=revision, token=token, local_files_only=local_files_only)
-    recipe, expected = _read_model(run)
+    if run.loaded is None:
+        run.loaded = _load(run, trust=trust)
+    run.loaded.scaled = scaled
+    return run.loaded
+
+
+def _load(run: Run, *, trust: bool) -> TrainedNet:
+    recipe, expected = read_model(run)
     content = run.weights.read_bytes()
     if digest(content) != expected:
         raise ValueError(
@@ -161,19 +160,17 @@ def load(
     try:
         check_safetensors(content)
         tensors = tensors_from(content)
-        net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith((SCALING, INPUTS))})
-    except (SafetensorError, RuntimeError, ValueError) as error:
+        for l in range(len(net.view_shapes)):
+            if f"{SCALING}{l}.mean" in tensors:
+                net.scaling[str(l)] = Scale(*(tensors[f"{SCALING}{l}.{part}"] for part in ("mean", "divisor")))
+        net.load_state_dict({name: t for name, t in tensors.items() if not name.startswith(INPUTS)})
+    except (SafetensorError, RuntimeError, ValueError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
             f"{run.weights} must contain the weights of {run.model.name}, but it is damaged or belongs to another "
             f"network ({reason})."
         ) from error
-    net.scaling = {name: tensor for name, tensor in tensors.items() if name.startswith((SCALING, INPUTS))}
     net.inputs = [{**recipe, **_input_tensors(tensors, l)} for l, recipe in enumerate(net.inputs)]
-    if not scaled and any(name.startswith(SCALING) for name in tensors):
-        net.encoders = nn.ModuleList(
-            _scaled(net.encoders[l % len(net.encoders)], tensors, l) for l in range(len(recipe["view_shapes"]))
-        )
     return net.eval()
 
 
@@ -183,8 +180,11 @@ def _input_tensors(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def fitted_inputs(run: Run) -> dict[str, dict[str, Any]]:
+def fitted_inputs(run: Run) -> dict[str, Recipe]:
     """Return, by view name, the preprocessing of a finished run that has tensors fitted on its training rows."""
+    if run.loaded is not None:
+        named = zip(run.loaded.view_names, run.loaded.inputs)
+        return {name: recipe for name, recipe in named if any(isinstance(part, Tensor) for part in recipe.values())}
     if not run.model.is_file() or not run.weights.is_file() or '"tfidf"' not in run.model_text:
         return {}
     content = json.loads(run.model_text)
@@ -211,39 +211,11 @@ def _describe(net: TrainedNet, run: Run) -> None:
         raise _foreign(run.model, ValueError(f"it has {len(net.inputs)} inputs for {len(net.view_names)} views"))
 
 
-def _scaled(encoder: nn.Module, tensors: Mapping[str, Tensor], l: int) -> nn.Module:
-    """Return the encoder of view l, preceded by the scaling used in training, if any."""
-    mean, divisor = (tensors.get(f"{SCALING}{l}.{part}") for part in ("mean", "divisor"))
-    return encoder if mean is None or divisor is None else _Scaled(Scale(mean, divisor), encoder)
-
-
-class _Scaled(nn.Sequential):
-    """A scaling followed by an encoder."""
-
-
-class Scale(nn.Module):
-    """`(x - mean) / divisor` per feature: the scaling of the training inputs."""
-
-    def __init__(self, mean: Tensor, divisor: Tensor) -> None:
-        super().__init__()
-        self.mean = nn.Buffer(mean)
-        self.divisor = nn.Buffer(divisor)
-
-    def forward(self, view: Tensor) -> Tensor:
-        # A one-dimensional file has one feature per row.
-        return (view.reshape(view.shape[0], *self.mean.shape) - self.mean) / self.divisor
-
-
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_recipe(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the arguments of `build_net` for the network of a finished run."""
-    return _read_model(Run.of(folder))[0]
-
-
-def _read_model(run: Run) -> tuple[dict[str, Any], str]:
+def read_model(run: Run) -> tuple[NetRecipe, str]:
     """Return the content of `model.json`: the arguments of `build_net`, and the digest of the weights."""
     if not run.path.is_dir():
         raise ValueError(f"run must be the folder of a run, but there is none at {run.path}.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from filelock import FileLock, Timeout
 
@@ -19,7 +20,7 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)  # Windows has no such flag
 
 
 @contextlib.contextmanager
-def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
+def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` atomically.
 
     The new content is written to a temporary file in the same folder, flushed to the device, and renamed to `path`. If
@@ -28,7 +29,7 @@ def atomic(path: str | os.PathLike[str], mode: str = "wb") -> Iterator[IO[Any]]:
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, mode) as file:
+        with open(temporary, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -66,14 +67,15 @@ def append_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    with atomic(path, "w") as file:
-        file.write(text)
+    with atomic(path) as file:
+        file.write(text.encode())
 
 
 def write_csv(path: str | os.PathLike[str], head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Write a table; cells are escaped so that spreadsheets do not evaluate them as formulas."""
-    with atomic(path, "w") as file:
-        print_csv(file, head, rows)
+    text = io.StringIO()
+    print_csv(text, head, rows)
+    write_text(path, text.getvalue())
 
 
 def write_json(path: str | os.PathLike[str], content: object) -> None:

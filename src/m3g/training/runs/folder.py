@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import importlib.metadata
+import json
 import os
 import platform
 import re
@@ -25,6 +26,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +39,7 @@ from m3g.training.settings.plain_yaml import Plain
 
 if TYPE_CHECKING:
     from m3g.nets import MultiViewNet
+    from m3g.training.runs.trained import TrainedNet
 
 LOCK = ".lock"
 _PACKAGES = ("m3g", "torch", "lightning", "numpy", "scipy", "scikit-learn", "transformers", "kornia")
@@ -79,6 +82,7 @@ class Run:
         self.mismatch = self.path / "mismatch.csv"
         self.data_root: Path | None = None  # searched first for data files, see `m3g.training.runs.location`
         self.net: MultiViewNet | None = None  # after training, while it is in memory
+        self.loaded: TrainedNet | None = None  # set by `m3g.training.runs.export.load`
         self.extended_from: int | None = None  # epochs of the run before `extend`
         self._lock: Lock | None = None
         self._settings: Config | None = None
@@ -113,6 +117,15 @@ class Run:
     def model_text(self) -> str:
         """Return the content of `model.json`."""
         return self.model.read_text(encoding="utf-8")
+
+    @cached_property
+    def facts(self) -> Mapping[str, Plain]:
+        """Return the content of `environment.json`; empty if it cannot be read."""
+        try:
+            content = json.loads(self.environment.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def check_new(self) -> None:
         """Raise if the path of the folder exists, unless this process has reserved it."""

@@ -56,17 +56,23 @@ def draw(folder: Run, report: Report, test: Embedded) -> list[Path]:
     return pictures
 
 
-def _curves(folder: Run) -> dict[str, Series]:
-    rows, probes = (Table(folder.path / name).rows() for name in ("metrics.csv", "probes.csv"))
-    panels: dict[str, Series] = {}
-    if rows:
-        panels["Training loss"] = {"loss": _series(rows, "loss")}
-    scores = [name for name in ("linear_mean", "knn_mean", "recall_at_1") if probes and name in probes[0]]
-    if scores:
-        panels["On the validation split"] = {name: _series(probes, name) for name in scores}
-    return panels
+CURVES = {"metrics.csv": ("loss",), "probes.csv": ("linear_mean", "knn_mean", "recall_at_1")}
 
 
-def _series(rows: list[dict[str, float]], name: str) -> tuple[list[float], list[float]]:
-    kept = [row for row in rows if name in row]
-    return [row["step"] for row in kept], [row[name] for row in kept]
+def logged(run: Run) -> dict[str, tuple[list[float], list[float]]]:
+    """Return the steps and the values of each logged quantity in `CURVES`."""
+    series = {}
+    for file, names in CURVES.items():
+        rows = Table(run.path / file).rows()
+        for name in names:
+            kept = [row for row in rows if name in row]
+            if kept:
+                series[name] = [row["step"] for row in kept], [row[name] for row in kept]
+    return series
+
+
+def _curves(run: Run) -> dict[str, Series]:
+    series = logged(run)
+    loss = {name: series.pop(name) for name in CURVES["metrics.csv"] if name in series}
+    panels = {"Training loss": loss, "On the validation split": series}
+    return {title: lines for title, lines in panels.items() if lines}

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from m3g import _checks
 from m3g.evaluation.retrieval import retrieval
-from m3g.nets import MultiViewNet
 from m3g.training.loop.build import build_data
 from m3g.training.runs.export import digest, load
 from m3g.training.runs.files import write_json
@@ -77,14 +76,15 @@ class Exported(_Exported, total=False):
 class OneView(nn.Module):
     """Encoder and heads of one view as a module with one input tensor."""
 
-    def __init__(self, net: MultiViewNet, l: int) -> None:
+    def __init__(self, net: TrainedNet, l: int) -> None:
         super().__init__()
+        self.scale = net.scaling[str(l)] if str(l) in net.scaling else nn.Identity()
         self.encoder = net.encoders[l % len(net.encoders)]
         self.projector = net.projectors[l % len(net.projectors)]
         self.predictor = nn.Identity() if net.predictor is None else net.predictor
 
     def forward(self, view: Tensor) -> Tensor:
-        embedding: Tensor = self.predictor(self.projector(self.encoder(view)))
+        embedding: Tensor = self.predictor(self.projector(self.encoder(self.scale(view))))
         return embedding
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from m3g.data.tables.new_objects import Recipe, from_cells, from_pixels, open_new
 from m3g.data.tables.source import SUFFIXES
@@ -21,6 +21,19 @@ from m3g.training.settings.plain_yaml import Plain
 # Views in any of the forms that `TrainedNet` describes.
 ViewInput: TypeAlias = Tensor | np.ndarray | Sequence[object] | Mapping[str, object] | Frame | str | Path
 ROWS = 256  # number of rows embedded at a time
+
+
+class Scale(nn.Module):
+    """`(x - mean) / divisor` per feature: the scaling of the training inputs."""
+
+    def __init__(self, mean: Tensor, divisor: Tensor) -> None:
+        super().__init__()
+        self.mean = nn.Buffer(mean)
+        self.divisor = nn.Buffer(divisor)
+
+    def forward(self, view: Tensor) -> Tensor:
+        # A one-dimensional file has one feature per row.
+        return (view.reshape(view.shape[0], *self.mean.shape) - self.mean) / self.divisor
 
 
 class TrainedNet(MultiViewNet):
@@ -40,7 +53,13 @@ class TrainedNet(MultiViewNet):
     view_shapes: list[tuple[int, ...]]
     inputs: list[Recipe]  # empty if all views are arrays
     description: dict[str, Plain]  # the content of model.json
-    scaling: dict[str, Tensor]  # scaling of the inputs, by the names of model.safetensors
+    scaled: bool = False  # whether inputs are already scaled, like those of a data module
+
+    def __init__(
+        self, encoders: Sequence[nn.Module], projectors: Sequence[nn.Module], predictor: nn.Module | None
+    ) -> None:
+        super().__init__(encoders, projectors, predictor)
+        self.scaling = nn.ModuleDict()  # by the number of the view
 
     @classmethod
     def from_pretrained(
@@ -90,10 +109,23 @@ class TrainedNet(MultiViewNet):
         """Return embeddings (k, n, d); those of missing views are zero."""
         if isinstance(views, (Tensor, list, tuple)):
             tensors = [view for view in views if isinstance(view, Tensor)]
-            complete = len(tensors) == len(views) and (len(views) == len(self.view_names) or len(self.encoders) == 1)
+            any_number = len(self.encoders) == 1 and not self.scaling
+            complete = len(tensors) == len(views) and (len(views) == len(self.view_names) or any_number)
             if complete and not any(view.is_floating_point() and bool(view.isnan().any()) for view in tensors):
                 return super().forward([self._cast(view, l) for l, view in enumerate(tensors)])
         return self._embed(views)[0]
+
+    def features(self, views: Sequence[Tensor]) -> list[Tensor]:
+        return super().features([self._scale(view, l) for l, view in enumerate(views)])
+
+    def embed_view(self, view: Tensor, l: int) -> Tensor:
+        return super().embed_view(self._scale(view, l), l)
+
+    def _scale(self, view: Tensor, l: int) -> Tensor:
+        if self.scaled or str(l) not in self.scaling:
+            return view
+        scaled: Tensor = self.scaling[str(l)](view)
+        return scaled
 
     @torch.no_grad()
     def embed(self, views: ViewInput) -> Embedded:
