@@ -92,15 +92,6 @@ def test_a_pretrained_encoder_requires_the_hub(here, capsys, no_hub, pretrained)
     assert list(Path.cwd().iterdir()) == []
 
 
-@pytest.fixture
-def run(here, capsys):
-    """A small finished run."""
-    views = ["--views", str(here / "a.npy"), str(here / "b.npy"), "--data_options.batch_size", "20"]
-    assert main(["train", *QUICK, *views, "--out", "run"]) == 0
-    capsys.readouterr()
-    return Path("run")
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
@@ -110,11 +101,11 @@ def run(here, capsys):
         ("config.yaml", "seed: 0", "seed: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
     ],
 )
-def test_a_run_that_was_tampered_with_is_not_resumed(run, capsys, file, old, new, message):
-    content = (run / file).read_text()
+def test_a_run_that_was_tampered_with_is_not_resumed(copy, capsys, file, old, new, message):
+    content = (copy / file).read_text()
     assert old in content
-    (run / file).write_text(content.replace(old, new, 1))
-    assert message in fails(["train", "--resume", run], capsys)
+    (copy / file).write_text(content.replace(old, new, 1))
+    assert message in fails(["train", "--resume", copy], capsys)
 
 
 @pytest.mark.parametrize(
@@ -126,37 +117,43 @@ def test_a_run_that_was_tampered_with_is_not_resumed(run, capsys, file, old, new
         ('"format"', "format", "damaged or of another kind"),
     ],
 )
-def test_a_model_that_was_tampered_with_is_not_read(run, capsys, old, new, message):
-    content = (run / "model.json").read_text()
+def test_a_model_that_was_tampered_with_is_not_read(copy, capsys, old, new, message):
+    content = (copy / "model.json").read_text()
     assert old in content
-    (run / "model.json").write_text(content.replace(old, new, 1))
-    for command in (["evaluate", run], ["embed", run, "--out", "emb.npz"]):
+    (copy / "model.json").write_text(content.replace(old, new, 1))
+    for command in (["evaluate", copy], ["embed", copy, "--out", "emb.npz"]):
         assert message in fails(command, capsys)
 
 
-def test_resuming_a_finished_run_evaluates_it_again(run, capsys):
-    (run / "results.json").unlink()
-    weights = (run / "model.safetensors").read_bytes()
-    assert main(["train", "--resume", str(run)]) == 0
+def test_resuming_a_finished_run_evaluates_it_again(copy, capsys):
+    (copy / "results.json").unlink()
+    weights = (copy / "model.safetensors").read_bytes()
+    assert main(["train", "--resume", str(copy)]) == 0
     assert "continuing after step 2" in capsys.readouterr().out
-    assert (run / "results.json").exists()
-    assert (run / "model.safetensors").read_bytes() == weights
+    assert (copy / "results.json").exists()
+    assert (copy / "model.safetensors").read_bytes() == weights
 
 
-def test_a_pickle_in_a_checkpoint_is_not_executed(run, here, capsys):
+def test_a_pickle_in_a_checkpoint_is_not_executed(copy, capsys):
+    trace = copy.parent / "trace"
+
     class Malicious:
         def __reduce__(self):
-            return (open, (str(here / "trace"), "w"))
+            return (open, (str(trace), "w"))
 
-    torch.save({"m3g_checkpoint": 1, "state": Malicious()}, run / "checkpoints" / "last.ckpt")
-    message = fails(["train", "--resume", run], capsys)
+    torch.save({"m3g_checkpoint": 1, "state": Malicious()}, copy / "checkpoints" / "last.ckpt")
+    message = fails(["train", "--resume", copy], capsys)
     assert "damaged or was written by another program" in message
     assert "\x1b" not in message
-    assert not (here / "trace").exists()
+    assert not trace.exists()
 
 
-def test_a_run_is_not_resumed_on_other_rows(run, here, capsys):
-    for name in ("a", "b"):
-        np.save(here / f"{name}.npy", np.load(here / f"{name}.npy")[:-1])
-    line = fails(["train", "--resume", run], capsys)
+def test_a_run_is_not_resumed_on_other_rows(here, capsys):
+    views = [here / "a.npy", here / "b.npy"]
+    options = ["--data_options.batch_size", "20", "--out", "run"]
+    assert main(["train", *QUICK, "--views", *map(str, views), *options]) == 0
+    capsys.readouterr()
+    for view in views:
+        np.save(view, np.load(view)[:-1])
+    line = fails(["train", "--resume", "run"], capsys)
     assert "data must have the 42 training rows with which the run started, got 41" in line
