@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import pictures
 from fixtures import (  # noqa: F401 - fixtures
     coloured,
     command,
@@ -17,6 +18,7 @@ from fixtures import (  # noqa: F401 - fixtures
     here,
     no_hub,
     refused,
+    rendered,
     torchrun,
     two_views,
 )
@@ -27,6 +29,8 @@ os.environ["POT_BACKEND_DISABLE_JAX"] = "1"
 
 # Every pytest worker compiles in its own process, because starting a pool takes longer than it saves.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+pictures.leave_plots_of_runs_blank()
 
 # CI (`.ci/run`, GitHub) uses the same examples in every run, so that a failure is due to the change. Elsewhere every
 # run draws new examples, which cover more. There are no deadlines, because the load of the machine varies.

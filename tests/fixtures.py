@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import pictures
 from m3g.cli import main
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 200, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
@@ -32,6 +33,12 @@ def copy(finished, tmp_path, monkeypatch):
     shutil.copytree(finished / "run", tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "run"
+
+
+@pytest.fixture
+def rendered(monkeypatch):
+    """Render the plots of runs, which are blank in other tests."""
+    monkeypatch.setattr(pictures, "rendering", True)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+import pictures
 from m3g.cli import main
 from m3g.training.loop.logs import Table
 from threads import group_threads
@@ -131,6 +132,7 @@ def _command(words, folder, killed):
     # Its data loaders start processes like those of a program.
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     os.chdir(folder)
+    pictures.leave_plots_of_runs_blank()
     if killed is not None:
         _kill_after(*killed)
     code = main([str(word) for word in words])

@@ -1,9 +1,12 @@
 """Small images for tests, and the content of a picture: axes, grids and text are grey, data are coloured."""
 
 import zlib
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from m3g.evaluation import map, plots
 
 PIXELS = 12  # minimum number of pixels of a colour; fewer may be a blend of two adjacent colours
 STRONG = 60  # minimum difference between the channels of a colour that is not a grey
@@ -21,3 +24,29 @@ def draw(path, colour, size=(20, 16)):
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(zlib.crc32(path.name.encode())).integers(0, 40, (size[1], size[0], 3))
     Image.fromarray((noise + colour).astype(np.uint8)).save(path)
+
+
+class Blank:
+    """What `plots.save` needs of a figure, with a single pixel."""
+
+    def findobj(self, kind):
+        return []
+
+    def savefig(self, file, *, format):
+        Image.new("RGB", (1, 1)).save(file, format)
+
+
+rendering = False  # plots of runs, see `save`
+_save = plots.save
+
+
+def save(figure, path):
+    """Write a picture, but a blank one as the plot of a run unless the test uses the fixture `rendered`.
+
+    The figures are made in any case. Rendering those of a run takes longer than the training of a small run.
+    """
+    return _save(figure if rendering or Path(path).parent.name != "plots" else Blank(), path)
+
+
+def leave_plots_of_runs_blank():
+    plots.save = map.save = save

@@ -85,7 +85,7 @@ def test_names_with_control_characters_are_rejected(finished, tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_may_look_like_formulas(finished, tmp_path, monkeypatch, capsys):
+def test_names_may_look_like_formulas(finished, tmp_path, monkeypatch, capsys, rendered):
     monkeypatch.chdir(tmp_path)
     views = ["--views", str(finished / "a.npy"), str(finished / "b.npy"), "--data_options.batch_size", "20"]
     names = ["--data_options.view_names", r"['$\nonsense{$', '$x_$']"]

@@ -30,7 +30,7 @@ def three_files(folder):
     return [str(folder / f"{name}.npy") for name in ("sound", "shape", "colour")]
 
 
-def test_three_files_are_trained_evaluated_and_embedded(tmp_path, monkeypatch, capsys):
+def test_three_files_are_trained_evaluated_and_embedded(tmp_path, monkeypatch, capsys, rendered):
     views = three_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     options = ["--data_options.batch_size", "30", "--encoder_options.width", "32", "--loop.epochs", "12"]

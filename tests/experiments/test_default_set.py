@@ -25,7 +25,7 @@ def test_a_summary_has_mean_and_deviation_over_seeds():
 
 
 @pytest.mark.slow
-def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys):
+def test_demo_prints_the_table_and_the_pictures(tmp_path, monkeypatch, capsys, rendered):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(evaluate, "MEASURED", {"train": 400, "test": 100})
     assert main(["demo", "--epochs", "1"]) == 0

@@ -8,7 +8,7 @@ from m3g.training.runs.pictures import draw
 from pictures import colours
 
 
-def test_a_run_without_labels_has_no_plot_of_probes(copy):
+def test_a_run_without_labels_has_no_plot_of_probes(copy, rendered):
     _, pictures = evaluate_run(copy)
     names = [path.name for path in pictures]
     assert names == ["curves.png", "retrieval.png", "missing.png", "map.png"]
