@@ -26,7 +26,6 @@ from m3g.solvers.solution import Solution
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
 GRAPH_BREAK_REASON = "the host reads the solver's error; use m3g.Factored(fixed_steps=...), which causes no graph break"
 
 

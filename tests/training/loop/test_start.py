@@ -125,11 +125,16 @@ def fitted_rows(data, monkeypatch):
 
 
 def test_missing_entries_and_their_treatment_are_logged(config):
-    assert fit._missing_entries(config, build_data(config)) == ""
+    def line():
+        return fit._missing_entries(config, build_data(config), build.build_loss(config))
+
+    assert line() == ""
     config.data_options["absent"] = 0.4
-    assert fit._missing_entries(config, build_data(config)).endswith("are missing: the loss omits them")
-    config.loss = "m3g"
-    assert "replaces them; --loss m3g-pairs omits them" in fit._missing_entries(config, build_data(config))
+    assert line().endswith("are missing: the loss omits them")
+    config.loss, config.loss_options = "m3g", {}
+    assert "replaces them; --loss m3g-pairs omits them" in line()
+    config.loss_options = {"cost": "product"}  # pairs of views may be independent
+    assert line().endswith("replaces them")
 
 
 def test_one_numeric_view_beside_text_starts_at_linear_cca(tmp_path):
