@@ -22,7 +22,7 @@ extensions = [
 ]
 bibtex_bibfiles = ["references.bib"]
 # Result pages include the tables; the gallery reads its own header.
-exclude_patterns = ["_build", "results/*/table.md", "how_it_works"]
+exclude_patterns = ["_build", "results/**/table.md", "how_it_works"]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = f"m3g {release}"
