@@ -87,7 +87,7 @@ class FunctionProblem(Problem):
         return self._costs(points, (points[0].shape[0], points[0].shape[1], *self.sizes[1:]))
 
     def _costs(self, points: Sequence[Tensor], expected: tuple[int, ...]) -> Tensor:
-        """Return the costs of tuples of points, which must have the shape `expected`; otherwise raise."""
+        """Return the costs of tuples of points; raise a `ValueError` unless they are a tensor of shape `expected`."""
         shapes = ", ".join(str(tuple(part.shape)) for part in points)
         required = (
             f"cost must be a function of {self.k} broadcastable tensors (..., d) that reduces the last axis "
@@ -105,7 +105,8 @@ class FunctionProblem(Problem):
 
     def _slabs(self, start: int = 0, stop: int | None = None) -> list[slice]:
         """Split a range of rows of view 0 into chunks."""
-        # A function may compute n^(k-1) d numbers per row before it reduces them. A chunk has at most 64 MiB of them.
+        # A function may compute n^(k-1) d numbers per row before it reduces them. A chunk has at most 64 MiB of them,
+        # but at least one row.
         per_row = self.num_batch * self.num_tuples / self.sizes[0] * self.tensors[0].shape[-1] * 8
         step = max(1, int(2**26 / per_row))
         stop = self.sizes[0] if stop is None else stop

@@ -1,4 +1,4 @@
-"""Parser of cost expressions such as "0.5*cv + 0.5*product[16:]" in settings files and on the command line."""
+"""Parser of cost expressions such as "0.5*cv + 0.5*product[16:]"."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def pull_from_rows(
 ) -> Tensor:
     """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with t_l = i, for every point i of every view l: (b, N, d).
 
-    With `moves` (b, N, d), return its derivative along `moves` at fixed P. P is given in slabs of view 0. Without
-    `moves`, disposable slabs are overwritten, which saves memory.
+    With `moves` (b, N, d), return its derivative along `moves` at fixed P. P is given in slabs of view 0. If
+    `disposable` is true, the slabs may be overwritten, which saves memory; with `moves`, they never are.
     """
     _, second = two_groups(points, sizes)
     features_b = features(second)
@@ -45,7 +45,7 @@ def pull_from_rows(
     rest: list[Tensor] | None = None
     (b, _, d), beta = points.shape, features_b.shape[1]
     # If A has several views, `features_a` is a new tensor, and the product of slab and `features_b` overwrites it. A
-    # disposable slab is the memory of a third tensor of this size.
+    # disposable slab also serves as the buffer of `pull`, which would otherwise be a third tensor of this size.
     reused = moves is None and balanced_split(sizes) > 1 and overwritable(points)
     disposable = disposable and reused and b == 1 and d <= beta
     # B has β tuples. Every tuple of A has β entries in the slab, and d numbers in each of the temporary tensors.
@@ -100,7 +100,10 @@ def features_change(parts: Sequence[Tensor], moves: Sequence[Tensor]) -> Tensor:
 
 
 def pull(parts: Sequence[Tensor], grad: Tensor, buffer: Tensor | None = None) -> list[Tensor]:
-    """Return the gradients (b, n_l, d) of ⟨grad, features(parts)⟩; overwrites `grad` and a buffer of its size."""
+    """Return the gradients (b, n_l, d) of ⟨grad, features(parts)⟩ with respect to the parts.
+
+    `grad` is overwritten, and so is `buffer`, which has as many entries.
+    """
     first, rest = parts[0], parts[1:]
     if not rest:
         return [grad]

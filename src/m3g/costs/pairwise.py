@@ -108,7 +108,7 @@ class PairwiseCost(Cost):
         return self(views, mask=mask)
 
     def slope(self, k: int) -> float | None:
-        """Return the mean over views l of Σ_m w_lm s_lm, with the `SLOPES` s of the ground costs; None without them."""
+        """Return the mean over views l of Σ_m w_lm s_lm with the `SLOPES` s; None if a ground cost has no slope."""
         edges = self.edges(k).values()
         if not all(isinstance(ground, str) and ground in SLOPES for ground, _ in edges):
             return None
@@ -117,7 +117,8 @@ class PairwiseCost(Cost):
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
         """Return the weighted sum of the other views, without missing points.
 
-        The weight of a view is the weight of its edge times the slope of its ground cost, divided by `slope`.
+        The weight of a view is the weight of its edge with `view` times the slope of the ground cost of this edge,
+        divided by `slope`.
         """
         slope = self.slope(views.shape[-3])
         if slope is None:

@@ -167,7 +167,7 @@ class Cost(ABC):
         return False
 
     def of_imputed(self, views: Views, mask: Tensor) -> Problem:
-        """Return the problem of views in which `M3GLoss` has replaced missing points by means of present ones.
+        """Return the problem of views in which `M3GLoss` has replaced every missing point by a mean of present points.
 
         By default, a linear cost treats imputed points like all others. Other costs receive the mask, so that they can
         use a neutral value instead.

@@ -117,9 +117,9 @@ class EstimatedWarning(UserWarning):
 class Auto(Solver):
     """Automatic choice of a solver: `Factored` for costs that are sums over pairs of views, `Dense` for other costs.
 
-    If the chosen solver would exceed the memory limit or `max_flops`, or if epsilon is too small for it, named costs
-    and their sums are solved by `Sampled`, with an `EstimatedWarning`. A pairwise cost without a term for some pair of
-    views is always solved exactly.
+    If the chosen solver would exceed the memory limit or `max_flops`, or if epsilon is too small for it, the solution
+    is estimated by `Sampled`, with an `EstimatedWarning`. Three kinds of costs are always solved exactly: dense
+    tensors, functions of k points, and pairwise costs without a term for some pair of views.
 
     Args:
         seed, generator: options of `Sampled`, if it is used.
@@ -141,7 +141,7 @@ class Auto(Solver):
     name = "auto"
 
     def __post_init__(self) -> None:
-        self._sampled()  # validates both
+        self._sampled()  # validates seed and generator
         _checks.positive("max_flops", self.max_flops)
         _checks.positive_int("few_tuples", self.few_tuples)
 

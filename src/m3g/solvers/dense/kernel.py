@@ -47,7 +47,7 @@ class Kernel:
         kept: whether K is in memory, as one slab of these rows.
         keeps_cost: whether the cost tensor stays in memory besides K, because it is read again.
         clamped: whether small entries of K may have been clamped.
-        log_argument: `Problem.log_argument`, because a power of it is faster than an exponential of the cost; or None.
+        log_argument: `Problem.log_argument`, whose power is faster to compute than an exponential of the cost; or None.
         lead: the number of views in the leading group A; the others are group B. A has α tuples, and B has β.
     """
 
@@ -74,7 +74,7 @@ class Kernel:
     def _exponents(self) -> tuple[Tensor, Tensor]:
         """Return the costs of the rows `own` in the dtype of K, and memory for K.
 
-        Without `keeps_cost`, or if the costs were converted to another dtype, this is the memory of the costs.
+        Without `keeps_cost`, or if the costs were converted to another dtype, K may overwrite the returned costs.
         """
         if not self.keeps_cost:
             self._kernel = None

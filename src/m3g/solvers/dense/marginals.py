@@ -44,10 +44,10 @@ def group_marginals(joints: Sequence[Tensor], products: Sequence[Tensor]) -> lis
 def group_update(
     joints: Sequence[Tensor], wanted: Sequence[Tensor], rounds: int = 1
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return scalings with which each view of a group, from the last to the first, has its marginal `wanted`.
+    """Update the scaling of each view of a group, from the last to the first, so that its marginal equals `wanted`.
 
-    Also return their `suffix_products`. `joints` are the `reduced_joints` of the scalings before the update. A group of
-    several views is updated `rounds` times.
+    Return the scalings and their `suffix_products`. `joints` are the `reduced_joints` of the scalings before the
+    update. A group of several views is updated `rounds` times.
     """
     if len(wanted) == 1:
         scalings = [wanted[0] / joints[0]]

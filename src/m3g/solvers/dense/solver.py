@@ -8,8 +8,8 @@
 K is recomputed if the scalings differ much from the absorbed ones, and for each of the decreasing epsilons of a solve
 at a small epsilon. One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponentials
 dominate the time of a solve. If the cost is a logarithm, like the circular standard deviation, and 2 / eps is a whole
-number, K is computed by multiplications instead (powers.py). K overwrites the cost tensor unless the cost is read again
-or was passed as a tensor. Beyond the memory limit, slabs of both are recomputed in each pass.
+number of at most 256, K is computed by multiplications instead (powers.py). K overwrites the cost tensor unless the
+cost is read again or was passed as a tensor. Beyond the memory limit, slabs of both are recomputed in each pass.
 """
 
 from __future__ import annotations

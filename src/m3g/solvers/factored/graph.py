@@ -22,7 +22,7 @@ class GraphContraction(Contraction):
     """Contraction of kernels {(l, m): (b, n_l, n_m)} on the edges of a graph of views."""
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int], *, all_pairs: bool):
-        """With `all_pairs`, `evaluate` also returns the pair marginals of views that have no edge."""
+        """With `all_pairs`, `evaluate` also returns the pair marginals of pairs of views without an edge."""
         self.kernels = kernels
         self.sizes = list(sizes)
         self.returned_pairs = all_edges(len(self.sizes)) if all_pairs else list(kernels)
@@ -57,7 +57,7 @@ class GraphContraction(Contraction):
 def expression(
     terms: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]
 ) -> Callable[..., Tensor]:
-    """Return a function of factors that contracts them to the marginal on the kept views, or to the mass (b,).
+    """Return a function that contracts factors to the marginal on the views `kept`, or to the mass (b,) if it is ().
 
     `terms` contains, for each factor (b, n_l, n_m, …), its views (l, m, …).
     """

@@ -86,7 +86,7 @@ def balanced_start(problem: PairwiseProblem, kernels: Kernels) -> Tensor:
     b, k = problem.num_batch, problem.k
     log_target = kernels.target.log()
     dtype = log_target.dtype
-    # One step balances nearly constant kernels. A reach of 0 means that it was not read.
+    # One step balances nearly constant kernels. A reach of 0 means that no value was read.
     steps = 1 if 0 < kernels.reach < NEARLY_CONSTANT else 2
     groups = kernels.groups
     if len(groups) == 1 and len(problem.edges) > 1:

@@ -170,7 +170,7 @@ class Factored(Solver):
     def _contraction(
         self, problem: PairwiseProblem, kernels: dict[Edge, Tensor], newton: bool
     ) -> CompleteContraction | GraphContraction:
-        """Return the contraction of the kernels, on a complete graph unless the problem is large."""
+        """Return the contraction of the kernels; in a small problem, kernels of ones replace missing edges."""
         fixed = self.fixed_steps is not None
         if not problem.complete:
             if not fixed and problem.num_batch * problem.num_tuples > FEW_TUPLES:
@@ -218,7 +218,7 @@ class Factored(Solver):
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
-    """Return whether exponents are small, all tensors have one dtype, and the matrix M of sweeps.py fits one slab."""
+    """Return whether exponents are small, all tensors have one dtype, and M of sweeps.py fits into one slab."""
     return (
         contraction.fits_one_slab()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype

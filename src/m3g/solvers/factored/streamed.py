@@ -18,7 +18,7 @@ from m3g.solvers.shared.dual import Contracted, Contraction
 
 
 class RangeError(ValueError):
-    """Epsilon is too small for the range of float64, and the problem too large for the log domain."""
+    """Epsilon is too small for the range of float64, and the problem cannot be solved in the log domain."""
 
 
 class RangeWarning(UserWarning):

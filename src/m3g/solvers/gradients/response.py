@@ -25,8 +25,8 @@ from m3g.costs.coupling import Edge, PairCoupling, TensorCoupling, sum_onto
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.gradients.weighted import WeightedComplete, WeightedGraph
 
-# Number added to the diagonal of H, which is scaled to 1. It is increased up to the second value if rounding makes the
-# factorisation fail.
+# Number added to the diagonal of H after H is scaled to a diagonal of 1. It is increased up to `MAX_RIDGE` if rounding
+# makes the factorisation fail.
 RIDGE = 1e-14
 MAX_RIDGE = 1e-7
 

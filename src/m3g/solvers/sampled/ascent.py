@@ -27,8 +27,8 @@ MAX_LOG_CHANGE = 20.0
 # If the marginal error, which is at most 2 k · mass, exceeds COARSE · k · mass, one view is scaled to its weights, and
 # no Newton step is taken.
 COARSE = 0.4
-# An ascent ends after MAX_STALLED evaluations that do not decrease the error, if the error is below NEAR_ROUNDING times
-# the rounding error.
+# An ascent ends after MAX_STALLED successive evaluations that decrease the error by less than a tenth, if the error is
+# below NEAR_ROUNDING times the rounding error.
 MAX_STALLED = 3
 NEAR_ROUNDING = 1e3
 # Number of points N up to which the Hessian may be built as a matrix instead of only being multiplied by vectors, and

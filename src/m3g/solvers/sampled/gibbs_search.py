@@ -1,8 +1,8 @@
 """Gibbs sampling of tuples with large mass at given potentials.
 
-A sampled kernel may miss a tuple t of large mass. Its constraints then do not limit the exponent Σ_l h_l[t_l] + L(t),
-which may be far above all others. A chain that redraws one view at a time, given the other views, moves to this tuple
-from every start that differs from it in few views.
+A sampled kernel may miss a tuple t of large mass. The marginal constraints then do not limit the exponent
+Σ_l h_l[t_l] + L(t), which may be far above all others. A chain that redraws one view at a time, given the other views,
+moves to this tuple from every start that differs from it in few views.
 """
 
 from __future__ import annotations

@@ -54,8 +54,9 @@ class LogKernel(ABC):
     def sharpness(self) -> Tensor:
         """Return the mean squared distance between the unit normal distributions of product_kernel.py.
 
-        Their means are the vectors √(2a) Σ_l r_l of tuples; the distance is that of two tuples that differ in one view.
-        In a batch, return the maximum over the problems. If it is large, the distributions do not overlap.
+        Their means are the vectors √(2a) Σ_l r_l of tuples (`ResultantKernel`); the distance is that of two tuples that
+        differ in one view. In a batch, return the maximum over the problems. If it is large, the distributions do not
+        overlap.
         """
         raise NotImplementedError("this kernel has no products")
 

@@ -1,6 +1,7 @@
 """Kernel of the circular variance represented by products over the views.
 
-With a = factor / (k² eps), centred views r_l and a standard normal vector g of d features,
+With a = c / (k² eps), where c is the factor of the cost (`Problem.factor`), centred views r_l and a standard normal
+vector g of d features,
 
     exp(a |Σ_l r_l|²) = E_g Π_l exp(√(2a) ⟨g, r_l⟩)
 
@@ -25,8 +26,8 @@ from m3g.solvers.sampled.log_kernel import LogKernel, ResultantKernel
 from m3g.solvers.sampled.product_coupling import ProductCoupling
 from m3g.solvers.sampled.recomputed_rows import Rows, chunk_rows, rows_at_once
 
-# Sharpness (`LogKernel.sharpness`) above which products do not overlap. Tuples between the centres then affect neither
-# the samples nor the error estimate.
+# Sharpness (`LogKernel.sharpness`) above which the unit normal distributions of different tuples do not overlap. Tuples
+# whose distributions are far from those of the centres then affect neither the samples nor the error estimate.
 MAX_SHARPNESS = 10.0
 
 
@@ -104,7 +105,7 @@ class ProductList(SampledKernel):
         return ProductCoupling(self, weights * factor, columns, all_sums, log_factor=factor.log() - peak)
 
     def half_signs(self) -> list[Tensor]:
-        """Return the signs of the samples as one tensor (b, s)."""
+        """Return +1 for the first half of the samples and -1 for the second half, as a list of one tensor (b, s)."""
         sign = torch.ones_like(self.log_weights)
         sign[:, sign.shape[1] // 2 :] = -1.0
         return [sign]

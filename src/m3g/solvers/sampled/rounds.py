@@ -167,7 +167,7 @@ class Rounds:
         return Estimate(None, kernel, last.point, SamplingError(last.possible_gain, zero, zero, gradients))
 
     def _sampled(self, log_scaling: Tensor, form: str, rounds: int) -> Estimate:
-        """Solve by sampling; with form="auto", return the better of products and tuples."""
+        """Solve by sampling. With form="auto", replace inaccurate products by tuples if these are better."""
         last: SampledPoint | None = None
         for epsilon in self.warm_up_epsilons:
             warm = log_kernel_of(self.problem, epsilon)

@@ -179,11 +179,17 @@ class TupleCoupling(SampledCoupling):
         return {(l, m): self._summed(flat).reshape(-1, sizes[l], sizes[m]).to(dtype) for (l, m), flat in out.items()}
 
     def pull(self, points: Tensor) -> Tensor:
-        """Return Σ_t P(t) Σ_m x_m[t_m] over the tuples t with each point, in O(k s n d); see `Coupling.pull`."""
+        """Return Σ_t P(t) Σ_m x_m[t_m] over the tuples t with t_l = i, for every point i of every view l.
+
+        This takes O(k s n d); see `Coupling.pull`.
+        """
         return self._pull(points, None)
 
     def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with each point."""
+        """Return Σ_t P(t) / w(|mean_m x_m[t_m]|²) Σ_m x_m[t_m] over the tuples t with t_l = i, for every point i.
+
+        Here l is the view of i, and w is `divisor`.
+        """
         return self._pull(points, divisor)
 
     def _pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor] | None) -> Tensor:
@@ -208,7 +214,10 @@ class TupleCoupling(SampledCoupling):
         return self._summed(out)
 
     def product_pull(self, points: Tensor) -> Tensor:
-        """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with each point of view l, in O(k s n d)."""
+        """Return Σ_t P(t) Π_{m ≠ l} x_m[t_m] over the tuples t with t_l = i, for every point i of every view l.
+
+        This takes O(k s n d).
+        """
         kernel, k = self.kernel, self.kernel.k
         out = torch.zeros_like(points)
         for block_index, block in enumerate(kernel.blocks):
@@ -259,7 +268,7 @@ class TupleCoupling(SampledCoupling):
 
 
 def add_at(out: Tensor, values: Tensor, index: Tensor) -> None:
-    """Add value s (b, s) to `out` (b, N) at all indices of row s (b, s, j)."""
+    """Add values[:, s], of shape (b,), to `out` (b, N) at the j indices index[:, s], for every s."""
     spread = values.to(out.dtype).unsqueeze(-1).expand(index.shape).reshape(index.shape[0], -1)
     out.scatter_add_(1, index.reshape(index.shape[0], -1), spread)
 

@@ -97,7 +97,7 @@ class TupleList(SampledKernel):
         return vector[:, start : start + self.sizes[l]]
 
     def half_signs(self) -> list[Tensor]:
-        """Return the signs of the rows as one tensor (b, s) per block."""
+        """Return the signs of `SampledKernel.half_signs` for the rows of every block: one tensor (b, s) per block."""
         out = []
         for block in self.blocks:
             sign = torch.zeros_like(block.log_rest)

@@ -27,8 +27,8 @@ from m3g.solvers.shared.solver import Result
 
 # Maximum number of consecutive backtracking steps.
 MAX_SHORTENINGS = 12
-# Number of evaluations after which the maximum length of a step is doubled at every step, until one is shortened.
-# Solves that take so many are those with long ways, for example because weights have very different magnitudes.
+# Number of evaluations after which the maximum length of a step is doubled at every step; shortening a step resets it.
+# Longer solves start far from the solution, for example because weights have very different magnitudes.
 MANY_STEPS = 12
 
 
@@ -151,7 +151,7 @@ def ascend(
     max_decrease: float = 1e-3,
     check_every: int = 1,
 ) -> tuple[AscentState[E], Result]:
-    """Take steps until every problem of the batch has an error of at most `tol`, or after `max_steps` evaluations.
+    """Take steps until `done` returns a result, and return the last state and this result.
 
     The error is read on the host every `check_every` steps; a larger number reduces synchronisation.
     """

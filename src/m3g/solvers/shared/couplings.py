@@ -14,12 +14,15 @@ from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import Processes
 
-# Size of a slab of the full tensor.
+# Maximum size of a slab of the full tensor, except that a slab has at least one row.
 SLAB_BYTES = 2**24
 
 
 def slabs(sizes: Sequence[int], num_batch: int, itemsize: int, within: slice | None = None) -> list[slice]:
-    """Return slices of view 0, within a range if given, such that each slab of the full tensor has about 16 MiB."""
+    """Return slices of view 0 that divide the full tensor into slabs of at most 16 MiB, or of one row.
+
+    With `within`, the slices cover this range of rows only.
+    """
     per_row = num_batch * math.prod(sizes[1:]) * itemsize
     start, stop = (0, sizes[0]) if within is None else (within.start, within.stop)
     step = max(1, min(stop - start, SLAB_BYTES // max(1, per_row)))

@@ -171,18 +171,18 @@ class MarginalDual:
     def shortened(self, point: Marginals, move: Tensor) -> Tensor:
         """Return a quarter of the step, or a mean of Sinkhorn updates if the dual decreases in its direction.
 
-        The right-hand side of the Newton system is the gradient only to first order. Far from the weights, its solution
-        may therefore be a direction of descent, for steps of any length.
+        The right-hand side of the Newton system is the gradient only to first order. If the marginals are far from the
+        weights, the solution may therefore be a direction of descent, for steps of any length.
         """
         residual = self.kernel_target - self.marginals(point)
         slope = (residual * move).sum(1, keepdim=True)
         return torch.where(slope > 0, move / 4, self._mean_update(point))
 
     def _limited_marginals(self, point: Marginals) -> Tensor:
-        """Return the marginals, with a lower limit in logarithms.
+        """Return the marginals, limited from below if the contraction computes in logarithms.
 
-        There, a marginal far below its weight may underflow to 0. The limit keeps its step finite, so that it does not
-        shorten the steps of all others.
+        A marginal that is computed in logarithms may underflow to 0. The limit keeps the step of its point finite, so
+        that this point does not shorten the steps of all others.
         """
         m = self.marginals(point)
         return torch.maximum(m, self.kernel_target * math.exp(-MAX_STEP)) if self.contraction.in_logs else m

@@ -40,7 +40,7 @@ class Solver(ABC):
     Attributes:
         name: the name of the solver in `solver=` and `Solution.solver`.
         fixed_steps: number of steps of a solver that reads no value on the host; None if the solver reads its error.
-        exact: whether the solver uses all n^k tuples, so that its complexity is O(n^k).
+        exact: whether the solver uses all n^k tuples.
         distributable: whether `Sharded` can divide a solve among processes.
     """
 
