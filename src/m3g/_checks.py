@@ -178,7 +178,7 @@ def masked_and_scaled(
 
 
 def _lengths(points: Tensor) -> Tensor:
-    """Return the norms |x| (..., 1), in float64 if the squares would overflow or underflow in float32."""
+    """Return the norms |x| (..., 1), computed in float64 if the squares would overflow or underflow in float32."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms

@@ -80,14 +80,13 @@ def match(
 ) -> Matching:
     r"""Match k sets of points with unknown correspondence and possibly different sizes.
 
-    The tuples are those of largest mass in the coupling with the lowest regularised cost (Eq. 11 of the paper, with
-    marginals :math:`1 / n_l`):
+    The result contains, for every point of the largest view, the tuple of largest mass in the coupling with the lowest
+    regularised cost (Eq. 11 of the paper, with marginals :math:`1 / n_l`):
 
     .. math:: P^\star = \operatorname*{argmin}_P \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    With a small epsilon and views of equal size, most points are in one tuple. If the sizes differ, every point of the
-    largest view, with n points, has a tuple, and a point of a smaller view with n_l points is in n / n_l tuples on
-    average.
+    With a small epsilon and views of equal size, most points are in exactly one tuple. If the sizes differ and the
+    largest view has n points, a point of a smaller view with n_l points is in n / n_l tuples on average.
 
     Args:
         views: k arrays or tensors (n_l, d) in a common space.
@@ -103,8 +102,8 @@ def match(
             epsilon; see `m3g.polymatching.posterior`.
         allow_unmatched: implies `one_to_one`. Points with a membership probability below this number are removed from
             their tuples and remain unmatched unless they fit another tuple. True means 0.5.
-        known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. They must be a
-            random sample of all objects, including those with a single row. The membership probabilities of a
+        known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The objects must
+            be a random sample of all objects, including those with a single row. The membership probabilities of a
             one-to-one matching are calibrated on them, which changes the tuples only if `allow_unmatched` is set.
 
     Returns:

@@ -51,7 +51,8 @@ def pairwise(
     Returns:
         A scalar.
 
-    Complexity: k(k - 1)/2 evaluations of the pair loss; O(k² n² d) for InfoNCE.
+    Complexity: k(k - 1)/2 evaluations of the pair loss, twice as many with a teacher or `symmetric`; O(k² n² d) for
+    InfoNCE.
 
     Example:
         >>> from m3g.losses import byol
@@ -104,7 +105,7 @@ def average_of_rest(
             the other views that are present; objects with a single view are skipped.
         renormalize: scale the average to unit length, because pair losses expect unit vectors. False computes exactly
             the formula above. The average is then shorter where the other views disagree, which has the effect of a
-            higher temperature. For BYOL, `average_of_rest` then equals `pairwise`.
+            higher temperature. For BYOL without a mask, `average_of_rest` then equals `pairwise`.
         symmetric: also use the average as first argument and the view as second.
 
     Returns:

@@ -34,9 +34,9 @@ def lejepa(
         \int_{-3}^{3} \Big| \frac1n \sum_i e^{\mathrm i t \langle a, x_l[i] \rangle} - e^{-t^2/2} \Big|^2
         e^{-t^2/2} \, dt
 
-    where :math:`\bar x[i]` is the mean of the views of object i, a are A random unit directions, redrawn at each call,
-    and :math:`\mathrm i` is the imaginary unit. The integrand is even in t and is integrated by the trapezoidal rule
-    with 17 knots on [0, 3].
+    where :math:`\bar x[i]` is the mean of the views of object i, the A vectors a are random unit directions, redrawn at
+    each call, and :math:`\mathrm i` is the imaginary unit. The integrand is even in t and is integrated by the
+    trapezoidal rule with 17 knots on [0, 3].
 
     Args:
         views: (k, n, d) or k tensors (n, d).

@@ -68,15 +68,15 @@ def matching_gap(
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon: weight of the entropy in units of the cost, > 0 (must be 0 with solver="linear-program").
         temperature: the same weight in units of InfoNCE: epsilon / `Cost.slope(k)`, which is epsilon k² / (2 (k - 1))
-            for "cv". Set at most one of the two; the default is a temperature of 0.1.
+            for "cv". Set at most one of the two; the default is a temperature of 0.1, or an epsilon of 0.05 for a cost
+            without a slope.
         cost: "cv" (circular variance), "cv-algorithm2", "csd", "product", "sqeuclidean", "cosine", "coulomb",
             a sum of these such as "0.5*cv[:16] + product[16:]", a cost object, or a function of k broadcastable tensors
             (..., d).
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: marginal error Σ_l |m_l(P) - 1/n|_1 at which the solver stops.
         mask: bool (k, n) or (..., k, n), False for missing points. A missing point is replaced by the mean of the
-            present views of its object, which receives no gradient. A `PairwiseCost` with a neutral cost uses that cost
-            instead.
+            present views of its object, without gradient. A `PairwiseCost` with a neutral cost uses that cost instead.
         normalize: scale every vector to unit length first.
 
     Returns:

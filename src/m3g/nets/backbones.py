@@ -26,8 +26,8 @@ class TransformersEncoder(nn.Module):
     """Image, text or audio model of `transformers`, pooled to one vector per input.
 
     Args:
-        model: a model type (`"vit"` for ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), or a name on the hub or a
-            local folder, which contain a slash. For the latter two, the columns of a table are preprocessed with the
+        model: a model type (`"vit"` for ViT-B/16, `"bert"`, `"wav2vec2"`, `"resnet"`, …), a name on the hub, or a local
+            folder. Names and folders must contain a slash. For these, the columns of a table are preprocessed with the
             model's tokenizer, image size and scaling, or sample rate.
         pretrained: whether to load the weights of the model; only for a name on the hub or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.

@@ -42,7 +42,9 @@ def build_encoders(
     trust: bool = False,
     head: Options | None = None,
 ) -> list[nn.Module]:
-    """Return one encoder per view or, with `shared`, a list of one encoder for all views, which must have one shape.
+    """Return a list of one encoder per view or, with `shared`, of one encoder for all views.
+
+    With `shared`, the views must have one shape.
 
     `spec` is one description for all views, or a list of one mapping per view (see `build_net`). The other arguments
     are those of `build_encoder`.
