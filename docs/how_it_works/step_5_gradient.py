@@ -36,4 +36,4 @@ axes[3].margins(0.2)
 # %%
 # In :math:`I/n - P_{12}`, blue entries are true pairs that should fit better, and red entries are wrong pairs that fit
 # too well. Points that are matched correctly hardly move. The views of an object need not coincide: the loss only
-# requires that no rearrangement is better than the true matching. :doc:`/flow` shows the whole descent.
+# requires that every rearrangement is clearly worse than the true matching. :doc:`/flow` shows the whole descent.
