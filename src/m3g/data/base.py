@@ -119,7 +119,7 @@ class ViewsData(LightningDataModule):
             epoch, batches = _position(trainer)
             sampler.set_epoch(epoch)
             sampler.resume(epoch=epoch, batches=batches)
-        return self._loader(self.datasets["train"], sampler=sampler)
+        return self.batches(self.datasets["train"], sampler=sampler)
 
     def loader(self, split: Split, *, most: int | None = None) -> DataLoader[Batch]:
         """Return an evaluation loader over all rows of a split, in order; the last batch may be smaller.
@@ -129,7 +129,7 @@ class ViewsData(LightningDataModule):
         dataset, n = self.evaluation_dataset(split), self.num_rows(split)
         if most is not None and n > most:
             dataset = Subset(dataset, (np.arange(most) * n // most).tolist())
-        return self._loader(dataset)
+        return self.batches(dataset)
 
     def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
         """Return the dataset of a split, as it is used in evaluation."""
@@ -156,11 +156,13 @@ class ViewsData(LightningDataModule):
         """
         return None
 
-    def _loader(self, dataset: Dataset[Batch], *, sampler: EpochSampler | None = None) -> EpochLoader:
+    def batches(
+        self, dataset: Dataset[Batch], *, sampler: EpochSampler | None = None, batch_size: int | None = None
+    ) -> EpochLoader:
         """Return a loader of whole batches; without a sampler, in the order of the dataset."""
         return EpochLoader(
             dataset,
-            batch_size=self.batch_size,
+            batch_size=batch_size or self.batch_size,
             num_workers=self.num_workers,
             collate_fn=_identity,
             # A separate generator, because creating a loader must not change the global random state. Otherwise, a

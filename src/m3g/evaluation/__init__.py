@@ -6,16 +6,10 @@ from m3g.evaluation.embedded import Embedded, Readout, read_out
 from m3g.evaluation.few_shot import FewShot, few_shot_probe
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.linear_cca import LinearCCA, mean_reciprocal_rank
+from m3g.evaluation.linear_probe import ProbeResult, augmented_probe, linear_probe
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import view_subsets, without_views
-from m3g.evaluation.probes import (
-    Probe,
-    ProbeResult,
-    knn_accuracy,
-    linear_probe,
-    quick_probe,
-    transfer_probe,
-)
+from m3g.evaluation.probes import Probe, knn_accuracy, quick_probe, transfer_probe
 from m3g.evaluation.report import METRICS, Report, evaluate
 from m3g.evaluation.retrieval import Retrieval, retrieval
 
@@ -32,6 +26,7 @@ __all__ = [
     "Report",
     "Retrieval",
     "alignment",
+    "augmented_probe",
     "clustering",
     "effective_rank",
     "evaluate",

@@ -9,8 +9,9 @@ from torch import Tensor
 from m3g.evaluation.embedded import Embedded, off_diagonal_mean, read_out
 from m3g.evaluation.few_shot import few_shot_probe
 from m3g.evaluation.geometry import effective_rank
+from m3g.evaluation.linear_probe import linear_probe
 from m3g.evaluation.matching import matching_batch
-from m3g.evaluation.probes import knn_accuracy, linear_probe, quick_probe
+from m3g.evaluation.probes import knn_accuracy, quick_probe
 from m3g.evaluation.retrieval import LEVELS, retrieval
 
 PROBES = ("linear_mean", "linear_query", "linear_concat", "knn_mean", "paper_probe")

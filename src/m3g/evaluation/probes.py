@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,14 +15,7 @@ from m3g.evaluation.embedded import Embedded
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the ridge penalty, per training row
 
 
-class ProbeResult(NamedTuple):
-    """Test accuracy of a probe, and the learning rate chosen on held-out training rows."""
-
-    accuracy: float
-    learning_rate: float
-
-
-def _check_train_and_test(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
+def check_train_and_test(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
     _check_rows("train", train, train_labels)
     _check_rows("test", test, test_labels)
     if train.shape[1] != test.shape[1]:
@@ -42,74 +32,6 @@ def _check_rows(name: str, features: Tensor, labels: Tensor) -> None:
             f"got shape {_checks.shape_of(labels)}."
         )
     _checks.finite_tensor(name, features)
-
-
-def linear_probe(
-    train: Tensor,
-    train_labels: Tensor,
-    test: Tensor,
-    test_labels: Tensor,
-    *,
-    learning_rates: Sequence[float] = (0.01, 0.001),
-    epochs: int = 100,
-    batch_size: int = 1024,
-    seed: int = 0,
-) -> ProbeResult:
-    """Return the test accuracy of a linear classifier on frozen features (n, d), trained with the paper's protocol.
-
-    The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
-    N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
-    held-out tenth of the training rows; the probe is then trained on all of them. Test rows are not used for any
-    choice.
-
-    Example:
-        >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
-        >>> linear_probe(x, (x[:, 0] > 0).long(), x, (x[:, 0] > 0).long()).accuracy > 0.9
-        True
-    """
-    _check_train_and_test(train, train_labels, test, test_labels)
-    classes, codes = torch.unique(train_labels, return_inverse=True)
-    mean, deviation = train.mean(0), train.std(0, correction=0)
-    train, test = ((x - mean) / torch.where(deviation > 0, deviation, 1.0) for x in (train, test))
-    fit = partial(_fit, num_classes=len(classes), epochs=epochs, batch_size=batch_size, seed=seed)
-    best = learning_rates[0]
-    if len(learning_rates) > 1:
-        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
-        held_out, fitted = order[::10], torch.cat([order[start::10] for start in range(1, 10)])
-        if len(fitted) == 0:
-            raise ValueError(f"train must have at least 2 rows to choose a learning rate, got {len(train)}.")
-        scores = []
-        for rate in learning_rates:
-            layer = fit(train[fitted], codes[fitted], rate=rate)
-            scores.append(float((layer(train[held_out]).argmax(1) == codes[held_out]).float().mean()))
-        best = learning_rates[scores.index(max(scores))]
-    layer = fit(train, codes, rate=best)
-    with torch.no_grad():
-        predicted = classes[layer(test).argmax(1)]
-    return ProbeResult(float((predicted == test_labels).float().mean()), best)
-
-
-def _fit(
-    x: Tensor, y: Tensor, *, num_classes: int, rate: float, epochs: int, batch_size: int, seed: int
-) -> torch.nn.Linear:
-    """Return a linear classifier trained by SGD."""
-    random = torch.Generator().manual_seed(seed)
-    layer = torch.nn.utils.skip_init(torch.nn.Linear, x.shape[1], num_classes, dtype=x.dtype).to(x.device)
-    with torch.no_grad():
-        layer.weight.copy_(torch.randn(layer.weight.shape, generator=random) * 0.01)
-        layer.bias.zero_()
-    steps = -(-len(x) // batch_size)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=rate, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs * steps)
-    with torch.enable_grad():
-        for _ in range(epochs):
-            for rows in torch.randperm(len(x), generator=random).to(x.device).split(batch_size):
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(layer(x[rows]), y[rows]).backward()
-                optimizer.step()
-                schedule.step()
-    fitted: torch.nn.Linear = layer.requires_grad_(False)
-    return fitted
 
 
 class Probe:
@@ -181,7 +103,7 @@ def knn_accuracy(
 
 def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, *, neighbours: int = 5) -> Tensor:
     """Return 1 for each test row that `knn_accuracy` counts as correct and 0 for the others: (n,)."""
-    _check_train_and_test(train, train_labels, test, test_labels)
+    check_train_and_test(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
         raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
     _checks.extra("sklearn", "train")

@@ -13,9 +13,10 @@ from m3g.evaluation import baselines
 from m3g.evaluation.embedded import Embedded, Readout, off_diagonal_mean, read_out
 from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
+from m3g.evaluation.linear_probe import linear_probe
 from m3g.evaluation.matching import polymatching_accuracy
 from m3g.evaluation.missing import Missing, without_views
-from m3g.evaluation.probes import Probe, knn_rows, linear_probe, transfer_probe
+from m3g.evaluation.probes import Probe, knn_rows, transfer_probe
 from m3g.evaluation.retrieval import LEVELS, recall_from_others, retrieval
 
 METRICS = {

@@ -74,7 +74,7 @@ class AlignedDomains(ViewsData):
 
     def domain_loader(self, domain: str, split: Split) -> DataLoader[Batch]:
         """Return single-view batches of one domain in a fixed order, for probes on seen and held-out domains."""
-        return self._loader(self.domain_rows(domain, split))
+        return self.batches(self.domain_rows(domain, split))
 
     def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
         if not self.held_out:

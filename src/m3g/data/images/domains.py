@@ -80,7 +80,7 @@ class Domains(AlignedDomains, ImageData):
             self.datasets[split] = self._training_rows(self._points(split))
 
     def domain_rows(self, domain: str, split: Split) -> ImageRows:
-        return self._evaluation_rows([(int(i),) for i in self._images_of(domain, split)])
+        return self.plain_images(self._images_of(domain, split).tolist())
 
     def _read(
         self, root: Path, names: Sequence[str], *, val: float, test: float, split_seed: int

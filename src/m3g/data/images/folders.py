@@ -156,6 +156,16 @@ class ImageData(ViewsData):
             size=self.size, transform=self.transform, seed=self.evaluation_seed,
         )  # fmt: skip
 
+    def files_of(self, split: Split) -> list[int]:
+        """Return the indices in `files` of the images in a split."""
+        points = self.datasets[split].points  # type: ignore[attr-defined]
+        return list(dict.fromkeys(i for point in points for i in point))
+
+    def plain_images(self, files: Sequence[int]) -> ImageRows:
+        """Return single-view rows of images in `files` without augmentation."""
+        points = [(int(i),) for i in files]
+        return ImageRows(self.files, points, self.labels, size=self.size, transform=self.transform, seed=None)
+
     def evaluation_dataset(self, split: Split) -> Dataset[Batch]:
         """Return a split, possibly the training split, with the views used in evaluation."""
         return self._evaluation_rows(super().evaluation_dataset(split).points)  # type: ignore[attr-defined]

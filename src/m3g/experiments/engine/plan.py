@@ -13,7 +13,7 @@ import yaml
 
 from m3g.experiments.engine.spec import Experiment, Request, Result, RunSpec, Settings, place_files
 from m3g.experiments.engine.store import Store
-from m3g.experiments.runner.full import config_of
+from m3g.experiments.runner.full import PROBE_EPOCHS, config_of
 from m3g.experiments.runner.references import REFERENCES
 from m3g.losses import M3GLoss
 from m3g.solvers import workload
@@ -112,6 +112,12 @@ def num_points(config: Settings) -> int:
     return int(config.get("data_options", {}).get("batch_size", 64))
 
 
+def num_probe_images(config: Settings) -> int:
+    """Return the number of images per epoch of the paper's probes: for domains, of the joint and the single probes."""
+    rows = ROWS[config["data"]]
+    return 2 * num_views(config) * rows if config["data"] == "domains" else rows
+
+
 def num_steps(config: Settings) -> int:
     """Return the number of optimiser steps of a run."""
     options, loop, data = config.get("data_options", {}), config.get("loop", {}), config.get("data", Config.data)
@@ -159,9 +165,13 @@ def _hours(experiment: Experiment, left: Sequence[RunSpec], request: Request, re
             where = f"one GPU, one run after the other (assuming {SMALL_STEP} s per step)"
             return f"hours       about {total:,.0f} on {where}"
         # Forward and backward pass of the student (three times a forward pass), and forward pass of the teacher.
-        flops = sum(num_steps(c) * 4 * num_views(c) * num_points(c) * VIT_FLOPS for c in configs)
-        where = f"{NODES} nodes x {GPUS} A100, one run after the other (network only, 35 % of peak)"
-        return f"hours       about {flops / GPU_FLOPS / 3600:,.0f} on {where}"
+        training = sum(num_steps(c) * 4 * num_views(c) * num_points(c) * VIT_FLOPS for c in configs)
+        probes = sum(PROBE_EPOCHS * num_probe_images(c) * VIT_FLOPS for c in configs)
+        hours, probe_hours = (flops / GPU_FLOPS / 3600 for flops in (training, probes))
+        return (
+            f"hours       about {hours:,.0f} on {NODES} nodes x {GPUS} A100, one run after the other (network only, "
+            f"35 % of peak), and {probe_hours:,.0f} on one A100 for the probes"
+        )
     known = [result["seconds"] for result in results.values()]
     each = statistics.fmean(known) if known else experiment.seconds
     basis = f"{each:.0f} s each, " + (f"the mean of {len(known)} finished runs" if known else "a rough estimate")

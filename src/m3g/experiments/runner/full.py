@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
-from m3g.data import Domains, ViewsData
-from m3g.data.splits import Split
-from m3g.evaluation import linear_probe
+from m3g.data import Domains, ImageFolders, ViewsData
+from m3g.data.batch import Batch
+from m3g.data.images.crops import RandomCrops
+from m3g.data.images.folders import ImageData
+from m3g.evaluation import augmented_probe
 from m3g.experiments.engine.spec import OnlyTrained, Settings
 from m3g.nets import MultiViewNet
 from m3g.training import Run, build_data, load, train
 from m3g.training.loop.processes import is_first
-from m3g.training.runs.embed import embed, embed_batches
 from m3g.training.settings.config import MIN_EPOCHS, Config
 from m3g.training.settings.plain_yaml import read_yaml
 
 ALGORITHM_2 = "m3g, Algorithm 2"
-SPLITS: tuple[Split, ...] = ("train", "test")
+PROBE_EPOCHS, PROBE_BATCH = 100, 1024
 
 
 def shipped(name: str) -> Settings:
@@ -90,28 +92,60 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, 
     """Return accuracies of the paper's linear probe on the unseen domain, trained on all seen domains and on each."""
     net, data = trained(config, folder)
     assert isinstance(data, Domains)
-    rows = {}
-    for domain, split in [(name, "train") for name in data.view_names] + [(name, "test") for name in data.held_out]:
-        points = embed_batches(net, data.domain_loader(domain, split))  # type: ignore[arg-type]
-        assert points.features is not None
-        assert points.labels is not None
-        rows[domain] = (points.features[0], points.labels)
-    unseen = rows[data.held_out[0]]
-    features, labels = (torch.cat(part) for part in zip(*(rows[name] for name in data.view_names)))
+    seen = {name: data.members[name, "train"].tolist() for name in data.view_names}
+    probe = PaperProbe(net, data, data.members[data.held_out[0], "test"].tolist(), config)
     return {
-        "test": linear_probe(features, labels, *unseen).accuracy,
-        "single": {name: linear_probe(*rows[name], *unseen).accuracy for name in data.view_names},
-        "test_images": len(unseen[1]),
+        "test": probe.accuracy([i for files in seen.values() for i in files]),
+        "single": {name: probe.accuracy(files) for name, files in seen.items()},
+        "test_images": len(probe.test_labels),
     }
 
 
 def image_metrics(config: Config, folder: Path) -> dict[str, float]:
-    """Return the accuracy of the paper's linear probe on the unaugmented images of the validation folder."""
+    """Return the accuracy of the paper's linear probe on the images of the validation folder."""
     net, data = trained(config, folder)
-    rows = []
-    for split in SPLITS:
-        points = embed(net, data, split)
-        assert points.features is not None
-        assert points.labels is not None
-        rows += [points.features[0], points.labels]
-    return {"test": linear_probe(*rows).accuracy, "test_images": len(rows[-1])}
+    assert isinstance(data, ImageFolders)
+    probe = PaperProbe(net, data, data.files_of("test"), config)
+    return {"test": probe.accuracy(data.files_of("train")), "test_images": len(probe.test_labels)}
+
+
+class PaperProbe:
+    """Linear probe of the paper: trained on features of random crops and flips, tested on plain images.
+
+    The features are computed by one process, on its accelerator if there is one.
+    """
+
+    def __init__(self, net: MultiViewNet, data: ImageData, test_files: Sequence[int], config: Config):
+        self.device = torch.device("cpu")
+        if config.loop.accelerator != "cpu" and torch.accelerator.is_available():
+            self.device = torch.accelerator.current_accelerator() or self.device
+        self.net, self.data, self.seed = net.to(self.device).eval(), data, config.seed
+        half = config.loop.precision == "bf16-mixed"
+        self.precision = torch.autocast(self.device.type, torch.bfloat16, enabled=half)
+        self.test, self.test_labels = self._plain(test_files)
+
+    def accuracy(self, train_files: Sequence[int]) -> float:
+        """Return the accuracy on the test images of a probe trained on `train_files`."""
+        train, labels = self._plain(train_files)
+        loader, sampler = RandomCrops(self.data, train_files).loader(batch_size=min(PROBE_BATCH, len(train_files)))
+
+        def batches(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+            sampler.set_epoch(epoch)
+            return ((self._features(batch), batch["index"]) for batch in loader)
+
+        result = augmented_probe(
+            batches, train, labels, self.test, self.test_labels,
+            steps=len(loader), epochs=PROBE_EPOCHS, seed=self.seed,
+        )  # fmt: skip
+        return result.accuracy
+
+    def _plain(self, files: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return the features and classes of images without augmentation."""
+        assert self.data.labels is not None
+        features = [self._features(batch) for batch in self.data.batches(self.data.plain_images(files))]
+        return torch.cat(features), self.data.labels[torch.tensor(files)]
+
+    @torch.no_grad()
+    def _features(self, batch: Batch) -> Tensor:
+        with self.precision:
+            return self.net.features([batch["views"][0].to(self.device)])[0].float().cpu()
