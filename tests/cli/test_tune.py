@@ -43,6 +43,14 @@ def test_a_study_is_continued_and_its_best_command_runs(two_views, capsys, monke
     ]
 
 
+def test_a_single_loss_replaces_that_of_the_settings(two_views, capsys):
+    words = ["tune", *two_views, "--loop.epochs", "1", "--trials", "1", "--out", "study"]
+    assert main([*words, "--losses", "infonce-pwe"]) == 0
+    assert "--loss infonce-pwe" in capsys.readouterr().out
+    with open("study/trials.csv") as file:
+        assert [row["loss"] for row in csv.DictReader(file)] == ["infonce-pwe"]
+
+
 @pytest.mark.slow
 def test_two_processes_share_a_study(two_views, monkeypatch):
     assert main(["tune", *two_views, "--trials", "3", "--workers", "2", "--out", "study"]) == 0

@@ -24,10 +24,10 @@ DESCRIPTION = {
   m3g tune --views a.npy b.npy --trials 60 --workers 2                two processes at once
   m3g tune --views a.npy b.npy --trials 60 --out runs/tune            continue the study in runs/tune
 
-All settings of m3g train apply to every trial. A temperature or width that is set is not searched, nor is a learning
-rate that differs from the default. A trial below the median of earlier trials is stopped. The test split is not used.
-The folder contains the study (study.log, an Optuna journal), trials.csv and study.png. The command that trains with the
-best settings is printed."""
+All settings of m3g train except --logger and --loop.patience apply to every trial. A temperature or width that is set
+is not searched, nor is a learning rate that differs from the default. A trial below the median of earlier trials is
+stopped. The test split is not used. The folder contains the study (study.log, an Optuna journal), trials.csv and
+study.png. The command that trains with the best settings is printed."""
 }
 
 
@@ -41,7 +41,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.set_defaults(out="runs/tune")
     parser.set_help(
         out="folder of the study; an existing study is continued",
-        loss="loss of every trial, unless --losses is given",
+        loss="loss of every trial if --losses is not set",
         **dict.fromkeys(NOT_SUPPORTED, SUPPRESS),
     )
 
@@ -51,9 +51,9 @@ names = train_command.names
 
 
 def run(args: Namespace, name: str) -> None:
-    checks.positive_int("workers", args.workers)
+    checks.positive_int("--workers", args.workers)
     if args.resume is not None or args.dry_run or args.print_config:
-        raise ValueError("m3g tune must be used without --resume, --dry-run and --print_config, got one of them.")
+        raise ValueError("m3g tune does not support --resume, --dry-run and --print_config: omit them.")
     config, _ = train_command.requested(args)
     checks.extra("optuna", "tune")
     from m3g.training.tuning import train_arguments, tune, write_study
@@ -68,11 +68,13 @@ def run(args: Namespace, name: str) -> None:
     finally:
         codes = [worker.wait() for worker in workers]
     if any(codes):
-        raise ValueError(f"workers must all finish, but {sum(map(bool, codes))} of {args.workers} failed.")
+        raise ValueError(
+            f"{sum(map(bool, codes))} of {args.workers} processes (--workers) failed: see their errors above."
+        )
     if args.worker:
         return
     picture = write_study(study, args.out, args.metric)
-    print(f"best      {study.best_value:.4f} on the validation split, trial {study.best_trial.number} of {args.trials}")
+    print(f"best      {study.best_value:.4f} on the validation split, trial {study.best_trial.number}")
     print(f"command   m3g train {shlex.join([*_shared_arguments(args), *train_arguments(study.best_params)])}")
     print(f"study     {args.out}/study.log\npicture   {picture}")
 

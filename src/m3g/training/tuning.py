@@ -60,11 +60,12 @@ class Report(Probe):
 def suggest(trial: Trial, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
     """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
-    The loss is one of `choices`. The width is suggested only if all views are numeric and have default encoders. A
-    temperature or width that is set, and a learning rate that differs from the default, are not changed.
+    The loss is one of `choices`, if there are any. The width is suggested only if all views are numeric and have
+    default encoders. A temperature or width that is set, and a learning rate that differs from the default, are not
+    changed.
     """
     suggested = copy.deepcopy(config)
-    if len(choices) > 1:
+    if choices:
         suggested.loss = trial.suggest_categorical("loss", list(choices))
     parameters = inspect.signature(type(losses.build(suggested.loss))).parameters
     if "temperature" in parameters and not {"temperature", "epsilon"} & set(suggested.loss_options):
@@ -117,7 +118,7 @@ def tune(
     ended = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
 
     def objective(trial: Trial) -> float:
-        settings = suggest(trial, config, data, choices or (config.loss,))
+        settings = suggest(trial, config, data, choices)
         run = folder / f"trial-{trial.number}"
         shutil.rmtree(run, ignore_errors=True)
         report = Report(run, every=every, trial=trial, metric=measure)

@@ -39,6 +39,7 @@ def test_data_that_is_missing_is_named(tmp_path, capsys):
         (["epsilon", "--methods", "m3g"], "--methods must be omitted for epsilon"),
         (["domainnet", "--plan", "--collect"], "must not be combined, except --plan with --slurm, got --plan"),
         (["domainnet", "--run", "0123"], "--run must be the id of one of the "),
+        (["synergy", "--sets", "captions", "--methods", "supervised"], "--methods and --sets must select at least one"),
         (["domainnet", "--jobs", "0"], "--jobs must be a whole number of at least 1, got 0"),
         (["domainnet", "--seeds", "0"], "--seeds must be a whole number of at least 1, got 0"),
         (["domainnet", "--slurm", "--nodes", "0"], "--nodes must be at least 1, got 0"),

@@ -42,6 +42,8 @@ def reproduce(args: Namespace) -> int:
     if args.collect:
         return _collect(experiment, store, request)
     specs = experiment.specs(request)
+    if not specs:
+        raise ValueError(f"--methods and --sets must select at least one run of {experiment.name}, got none.")
     requested = [spec for spec in specs if args.run in (None, spec.id)]
     if not requested:
         raise ValueError(f"--run must be the id of one of the {len(specs)} planned runs, got {args.run!r}.")
@@ -51,7 +53,10 @@ def reproduce(args: Namespace) -> int:
     for name, reason in missing.items():
         print(f"skipped     {name}: {reason}")
     if args.plan or args.slurm:
-        return _plan(experiment, ready or specs, request, store, data, bool(ready), args)
+        state = "missing: the plan includes all data sets nevertheless" if not ready else "complete"
+        if ready and missing:
+            state = "partly missing: the plan omits the data sets that are skipped"
+        return _plan(experiment, ready or specs, request, store, data, state, args)
     if not ready:
         raise ValueError(f"--data must contain at least one data set of {experiment.name}, got none: see above.")
     if not paper:
@@ -70,13 +75,15 @@ def _extend(experiment: Experiment, file: str | None, source: Path | None, store
     """Register the user's data sets and losses; return the names of those in the file of `--add`."""
     if experiment.extend is None:
         if file is not None:
-            raise ValueError(f"--add must be omitted for {experiment.name}, got {file!r}: only views accepts it.")
+            raise ValueError(
+                f"--add must be omitted for {experiment.name}, got {file!r}: only the experiment views accepts it."
+            )
         return set()
     return experiment.extend(file, source, store.data)
 
 
 def build_request(experiment: Experiment, args: Namespace, added: set[str]) -> Request:
-    """Return the validated request of the arguments."""
+    """Validate the arguments and return them as a `Request`."""
     checks.one_of("--scale", args.scale, experiment.seeds)
     if args.seeds is not None:
         checks.positive_int("--seeds", args.seeds)
@@ -110,7 +117,9 @@ def _collect(experiment: Experiment, store: Store, request: Request, specs: Sequ
     rows = [row for row in store.collect().values() if row["experiment"] == experiment.name]
     results = planned(experiment, rows, request, specs)
     if not results:
-        raise ValueError(f"--out must be a folder with finished runs, but {store.path} has none of {experiment.name}.")
+        raise ValueError(
+            f"--out must be a folder with finished runs of the plan of {experiment.name}, got none in {store.path}."
+        )
     print(experiment.collect(results, store.path))
     print(f"results     {store.table}")
     if len(results) < len(rows):
@@ -125,7 +134,7 @@ def _plan(
     request: Request,
     store: Store,
     data: Path,
-    ready: bool,
+    state: str,
     args: Namespace,
 ) -> int:
     write_plan(specs, store, data)
@@ -134,7 +143,7 @@ def _plan(
     print(f"plan        {store.plan / 'ID.yaml'}, one per run")
     if args.slurm:
         _slurm(specs, store, args)
-    print(f"data        {'complete' if ready else 'missing: the plan includes all data sets nevertheless'}")
+    print(f"data        {state}")
     return 0
 
 
