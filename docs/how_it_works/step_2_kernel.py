@@ -8,8 +8,9 @@ is a sum over pairs of views,
 
 .. math:: 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 = \tfrac{1}{k^2} \sum_{l<m} \lvert z_l - z_m \rvert^2 .
 
-The exponential of a sum is a product. Three matrices :math:`K_{12}`, :math:`K_{13}` and :math:`K_{23}` therefore
-contain the same information as the tensor.
+The exponential of a sum is a product. For three views, the matrices :math:`K_{12}`, :math:`K_{13}` and :math:`K_{23}`
+with the entries :math:`e^{-\lvert z_l - z_m\rvert^2 / (k^2 \varepsilon)}` therefore contain the same information as the
+tensor.
 """
 
 import matplotlib.pyplot as plt
