@@ -19,13 +19,15 @@ AT_PAPER_SCALE = " at the paper's scale"
 def summary(folder: Path) -> str:
     """Return the main tables of every experiment with finished runs in `folder/NAME` or `folder/NAME-paper`.
 
-    The `table.md` and figures of every experiment are rewritten; only these contain comparisons, controls and grids.
+    The `table.md` and figures of every experiment except `RECORDS` are rewritten; only these contain comparisons,
+    controls and grids.
     """
     parts = [
         "# All results on one page",
-        "Written by `m3g reproduce summary`: the main tables of every experiment that has finished runs, with the "
-        "published numbers if the paper reports them. Means in percent unless stated otherwise. ± is the standard "
-        "deviation over seeds; in synergy and in tables of differences it is half the width of a 95 % interval.",
+        "This page shows the main tables of every experiment that has finished runs, with the published numbers if the "
+        "paper reports them. It is written by `m3g reproduce summary`. Scores are means in percent unless stated "
+        "otherwise. ± is the standard deviation over seeds; in `synergy` and in tables of differences, it is half the "
+        "width of a 95 % interval.",
     ]
     for name, about in (NAMES | RECORDS).items():
         for scale, pattern in FOLDERS.items():
@@ -44,7 +46,9 @@ def summary(folder: Path) -> str:
 
 
 def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
-    """Return the results of the current plan and their tables; for one of `RECORDS`, all results and stored tables."""
+    """Return the results of the current plan and their tables; for an experiment whose code was removed (`RECORDS`),
+    all results and the stored tables.
+    """
     if not rows:
         return [], ""
     if name in RECORDS:
@@ -55,9 +59,9 @@ def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[li
 
 
 def main_tables(text: str, *, max_sections: int = 3) -> str:
-    r"""Return the first table and the pictures of the first sections of a page, with headings one level deeper.
+    r"""Return the first table and all pictures of each of the first sections of a page, with headings one level deeper.
 
-    Only sections with a table count; the section "Published" is always kept.
+    Only sections with a table count. The section "Published" is always kept.
 
     Example:
         >>> print(main_tables("2 runs.\n\n## A\n\n| a |\n\n| grid |\n\n![p](p.png)"))
