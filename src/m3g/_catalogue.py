@@ -197,7 +197,7 @@ def _definition(where: str) -> ast.ClassDef:
 
 
 def _member(where: str, name: str) -> ast.AST:
-    """Return the syntax tree of a method, or of the value of a class attribute, defined by a class or its first base."""
+    """Return the syntax tree of a method or of the value of a class attribute, defined by a class or its first base."""
     module, definition = where.partition(":")[0], _definition(where)
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
