@@ -2,9 +2,9 @@
 
 Every run is `m3g train --views ... --mismatch true --data_options.split_seed SEED --seed SEED` without further options,
 on the sets of `benchmarks.defaults` and on emoji (emoji_5vendors_32.npz), once with clean rows and once with 5 % of the
-training entries swapped between objects (`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists an
-entry of it that was not swapped. Results are stored one by one, so that an interrupted run can be continued. Writes
-benchmarks/results/audit.{json,md}.
+training entries swapped between objects (`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists at
+least one of its entries that was not swapped. Results are stored one by one, so that an interrupted run can be
+continued. Writes benchmarks/results/audit.{json,md}.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measured(file: Path, arm: str, seed: int) -> dict[str, float]:
 
 
 def table(results: dict[str, dict[str, float]]) -> str:
-    """Return one row per set, means over its splits, and the largest fraction of false alarms."""
+    """Return one row per set with the means over its splits, and the largest fraction of false alarms."""
     swapped = f"{100 * ARMS['swapped']:g} % swapped"
     lines = [f"| in % | split seed | false alarms, clean rows | false alarms, {swapped} | detected swaps |"]
     lines.append("| --- " * 5 + "|")

@@ -121,7 +121,7 @@ def measured(file: Path, arm: str, seed: int) -> Result:
 
 
 def table(results: dict[str, dict[str, float]]) -> str:
-    """Return one row per set, the means over the splits with all three arms, and the mean over the sets."""
+    """Return one row per set with the means over the splits that have all three arms, and the means over the sets."""
     seeds = sorted({key.split("|")[2] for key in results})
     columns = [(measure, arm) for measure in MEASURES for arm in ARMS]
     rows, means = [], {column: [] for column in columns}
@@ -170,13 +170,15 @@ def measure_sets(
     seed: int = 0,
     readers: Mapping[str, Callable[[Path], sets.Arrays]] = SETS,
 ) -> tuple[dict[str, Result], argparse.Namespace]:
-    """Return the results by `SET|ARM|SEED`, continued from NAME.json in the folder of results, and the options.
+    """Measure every arm on the sets and with the seeds of the command line, and store the results in NAME.json.
+
+    Stored results are not measured again. Return the results by `SET|ARM|SEED`, and the options of the command line.
 
     Args:
-        name: of the program `benchmarks.NAME`, whose command line gives seeds and sets.
+        name: NAME, the name of the program `benchmarks.NAME`.
         description: help of the program.
-        arms: measured on every set.
-        measure: returns the scores of a file with views, an arm and a seed.
+        arms: names of the arms.
+        measure: function that returns the scores of a file with views, an arm and a seed.
         results, seed: default folder of NAME.json, and default seed.
         readers: functions that read the sets.
     """

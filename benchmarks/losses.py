@@ -27,7 +27,7 @@ POINTS = (64, 256, 1024)
 FEATURES = 128
 MAX_SECONDS = 90.0
 DIVERGENCE_SHAPES = ((64, 3), (64, 4))
-# Losses with an option that changes their cost are measured twice.
+# Losses with an option that changes their complexity are measured twice.
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in losses.available()),
     ("kl", {"of": "pairs"}),

@@ -2,8 +2,9 @@
 
 For each set of `benchmarks.small_trainings`, `MultiViewEmbedding` is trained on 60 % of the rows, and 200 of the others
 are matched in three views whose rows are shuffled. The first table shows the percentage of correct pairs of rows, and
-the number of rows in no tuple. In the second table 40 of the 200 rows of each view have no partner, and the calibration
-error of membership probabilities is measured without and with 40 known objects. Writes benchmarks/results/matching.md.
+the number of rows in no tuple. In the second table, 40 of the 200 rows of each view have no partner, and the
+calibration error of membership probabilities is measured without and with 40 known objects. Writes
+benchmarks/results/matching.md.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ SMALL = [(n, k, epsilon) for n, k in [(64, 2), (64, 3), (96, 3), (128, 3), (32, 
 MEDIUM = [(n, k, epsilon) for n, k in [(256, 3), (64, 4), (16, 6)] for epsilon in EPSILONS]
 LARGE = [(n, k, epsilon) for n, k in [(512, 3), (128, 4), (48, 5), (24, 6)] for epsilon in EPSILONS]
 SHARP = [(256, 3), (64, 4)]
-# Other sizes and epsilons. The form of the matrix products (`FEW_COLUMNS`) was chosen while some of them were timed.
+# Other sizes and epsilons. `FEW_COLUMNS` of the factored solver was chosen from the times of some of these problems.
 OUTSIDE_SIZES = [
     *[(48, 3), (80, 3), (96, 3), (160, 3), (200, 3)],
     *[(24, 4), (48, 4), (80, 4), (12, 5), (24, 5), (10, 6), (12, 6), (8, 7)],

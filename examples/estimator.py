@@ -19,7 +19,10 @@ from m3g.sklearn import MultiViewEmbedding
 
 
 class LinearCCA:
-    """CCA of k views (MAXVAR): leading solutions of C v = λ D v, with all covariances C and those within views D."""
+    """CCA of k views (MAXVAR): leading solutions of C v = λ D v.
+
+    C contains the covariances of all features, and D only those of features of the same view.
+    """
 
     def __init__(self, n_components: int, ridge: float = 0.1):
         self.n_components, self.ridge = n_components, ridge

@@ -95,7 +95,7 @@ def match(
         temperature: the same weight in units of InfoNCE, as in `m3g.matching_gap`; set at most one of the two.
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
-        alternatives: number of tuples per anchor point, in order of decreasing probability.
+        alternatives: number of tuples per point of the largest view, in order of decreasing probability.
         one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and reassign one
             view at a time until the total cost stops decreasing. Some tuples then have no row of a smaller view.
             Probabilities are estimated from the distribution of similarities instead of P, and do not depend on

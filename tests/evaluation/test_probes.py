@@ -91,8 +91,8 @@ def test_errors_are_one_sentence():
     x, y = blobs()
     cases = [
         ((x, y[:-1], x, y), "train_labels must be 120 labels"),
-        ((x, y, x[:, :2], y), "test must have 6 features"),
-        ((x[None], y, x, y), r"train must be features of shape \(n, d\)"),
+        ((x, y, x[:, :2], y), "test must have 6 features, as many as train, got 2"),
+        ((x[None], y, x, y), r"train must have shape \(n, d\) with n > 0, got shape \(1, 120, 6\)"),
         ((x / 0, y, x, y), "train must be finite numbers"),
     ]
     for arguments, words in cases:
@@ -101,9 +101,17 @@ def test_errors_are_one_sentence():
                 probe(*arguments)
     with pytest.raises(ValueError, match="at least 2 classes"):
         quick_probe(x, torch.zeros(120), x, y)
+    with pytest.raises(ValueError, match=r"^features must have shape \(n, d\) with n > 0, got shape \(0, 6\)"):
+        Probe(x[:0], y[:0])
+    with pytest.raises(ValueError, match=r"^labels must be 120 labels"):
+        Probe(x, y[:-1])
+    with pytest.raises(ValueError, match=r"^features must have 6 columns, as in training, got 2"):
+        Probe(x, y).correct(x[:, :2], y)
     with pytest.raises(ValueError, match="neighbours must be a number from 1 to 120"):
         knn_accuracy(x, y, x, y, neighbours=121)
-    with pytest.raises(ValueError, match=r"embeddings \(k, n, d\)"):
+    with pytest.raises(ValueError, match=r"embeddings \(k, n, d\) with the same k, got none and shape \(1, 120, 6\)"):
         transfer_probe(Embedded(features=[x], labels=y), Embedded(x[None], labels=y))
+    with pytest.raises(ValueError, match="train and test must have labels, got none in test"):
+        transfer_probe(Embedded(x[None], labels=y), Embedded(x[None]))
     with pytest.raises(ValueError, match="kind must be one of 'logistic', 'ridge', got 'svm'"):
         Probe(x, y, kind="svm")

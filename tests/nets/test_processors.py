@@ -125,7 +125,7 @@ def test_a_run_does_not_require_the_folders_of_its_models(pretrained, tmp_path, 
     assert torch.equal(found.embeddings, expected.embeddings)
     assert found.mask.tolist() == [[False, True, False], [True, False, True]]
     assert main(["evaluate", str(run)]) == 2
-    assert "model must be one that can be loaded" in capsys.readouterr().err
+    assert "model must be a model on the hub or a local folder" in capsys.readouterr().err
 
 
 def test_one_model_for_all_views_reads_them_all(pretrained, tmp_path, capsys):
@@ -148,7 +148,7 @@ def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refu
     line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words)
     assert "view.caption.model must have a tokenizer next to its weights, got none" in line
     line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words[:3], f"{tmp_path}/no/such", *words[4:])
-    assert "model must be one that can be loaded" in line
+    assert "model must be a model on the hub or a local folder" in line
 
 
 @pytest.mark.parametrize(

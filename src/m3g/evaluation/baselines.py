@@ -67,8 +67,8 @@ def chance_of(name: str, scores: dict[str, float]) -> float:
 def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
     """Return the scores `names` of the raw features, which are the `features` of `train` and `test`.
 
-    Probes use the concatenation of all views, or one view at a time. Scores that compare views require views of equal
-    size. Scores that are not defined for raw features are omitted.
+    Probes use the concatenation of all views, or one view at a time. Few-shot probes, and scores that compare views,
+    require views of equal size. Scores that are not defined for raw features are omitted.
     """
     assert train.features is not None
     assert test.features is not None

@@ -1,4 +1,4 @@
-"""Embedded objects, and the vectors that represent objects by their present views."""
+"""Embeddings of objects in k views, and their reduction to one vector per object (`read_out`)."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Embedded:
         return self.read_out("mean")
 
     def read_out(self, readout: Readout = "mean", *, shown: Tensor | None = None, view: int | None = None) -> Tensor:
-        """Return one vector per object, as `read_out` does, from the entries `shown`, bool (k, n).
+        """Return one vector per object, computed by the function `read_out` from the entries that `shown` marks.
 
-        By default, all present entries are used.
+        `shown` is bool (k, n); by default, all present entries are used.
         """
         return read_out(self.views, self.mask if shown is None else shown, readout=readout, view=view)
 
@@ -92,7 +92,7 @@ class Embedded:
         return part if part.mask is None else part.take(part.mask.any(0))
 
     def take(self, rows: Tensor) -> Embedded:
-        """Return some of the objects, by a bool mask (n,) or by index."""
+        """Return some of the objects, by a bool mask (n,) or by their positions from 0 to n - 1."""
         rows = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
         return replace(
             self,
@@ -135,9 +135,9 @@ def read_out(
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
         mask: bool (k, n), True where an object has a view; None if all are present. Missing entries may be NaN.
-        readout: `"mean"` of the unit vectors; `"concat"` of the unscaled views, with zeros for a missing one; a cost
-            that is linear in each view, for its query; or a function of unit vectors (k, n, d), zero for missing views,
-            and of the mask (k, n).
+        readout: `"mean"`: the mean of the unit vectors. `"concat"`: the unscaled views, with zeros for missing ones. A
+            cost that is linear in each view: its query (`Cost.query`). A function: its value at the unit vectors
+            (k, n, d), zero for missing views, and the mask (k, n).
         view: the view with which the result is compared; it is excluded. None gives the vector of the whole object; a
             cost then returns its query for one additional view.
 

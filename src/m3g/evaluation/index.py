@@ -15,7 +15,7 @@ from torch import Tensor
 from m3g import _checks
 
 SAMPLED, ROUNDS = 64, 10  # points per cell used by k-means, and its iterations
-PROBED, MIN_PROBED = 0.1, 32  # cells that are searched, those nearest to the query: a fraction, and at least a number
+PROBED, MIN_PROBED = 0.1, 32  # cells nearest to the query that are searched: the fraction of all cells, and the minimum
 
 
 def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:

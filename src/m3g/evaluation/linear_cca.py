@@ -16,7 +16,7 @@ from m3g.evaluation.retrieval import truth_ranks
 RIDGES = (0.01, 0.1, 1.0, 10.0)
 TOTAL_RANK = 1200  # maximum number of principal directions of all views together
 MAX_ROWS = 10_000  # maximum number of rows used for the fit
-MAX_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix
+MAX_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix, unless 1000 rows require more
 FEW_ROWS = 500  # number of rows up to which every row is held out once
 COLUMNS = 4096  # columns of a view that are centred and scaled at a time
 

@@ -33,7 +33,7 @@ def linear_probe(
     batch_size: int = 1024,
     seed: int = 0,
 ) -> ProbeResult:
-    """Return the test accuracy of a linear classifier on frozen features (n, d), trained with the paper's protocol.
+    """Train a linear classifier on frozen features (n, d) with the paper's protocol; return its test accuracy and rate.
 
     The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
     N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
@@ -78,11 +78,11 @@ def augmented_probe(
     epochs: int = 100,
     seed: int = 0,
 ) -> ProbeResult:
-    """Return the test accuracy of a linear classifier on features that change in every epoch.
+    """Train a linear classifier on features that change in every epoch; return its test accuracy and learning rate.
 
-    The protocol is that of `linear_probe`. In the paper, training images are cropped and flipped at random, so that
-    their features are computed again in every epoch. This is expensive, so one pass trains all classifiers: for every
-    learning rate, one without the held-out tenth of the rows, whose score selects the rate, and one on all rows.
+    The protocol is that of `linear_probe`. In the paper, training images are cropped and flipped at random, so their
+    features are recomputed in every epoch. Because this is expensive, all classifiers are trained in the same pass: for
+    every learning rate, one on all rows, and one without the held-out tenth of the rows, on which the rate is chosen.
 
     Args:
         batches: maps an epoch to its batches: features (b, d) and row numbers (b,).

@@ -1,4 +1,4 @@
-"""Map of the embeddings: all views of all points, with a legend or class names, and lines between views."""
+"""Map of the embeddings: all views of some of the objects, with a legend or class names, and lines between views."""
 
 from __future__ import annotations
 

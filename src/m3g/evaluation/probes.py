@@ -16,19 +16,20 @@ STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the ridge penalty, per training 
 
 
 def check_train_and_test(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> None:
-    _check_rows("train", train, train_labels)
-    _check_rows("test", test, test_labels)
+    _check_rows(train, train_labels, names=("train", "train_labels"))
+    _check_rows(test, test_labels, names=("test", "test_labels"))
     if train.shape[1] != test.shape[1]:
-        raise ValueError(f"test must have {train.shape[1]} features like train, got {test.shape[1]}.")
+        raise ValueError(f"test must have {train.shape[1]} features, as many as train, got {test.shape[1]}.")
 
 
-def _check_rows(name: str, features: Tensor, labels: Tensor) -> None:
-    """Reject features that are not (n, d) and finite, and labels that are not (n,)."""
+def _check_rows(features: Tensor, labels: Tensor, *, names: tuple[str, str] = ("features", "labels")) -> None:
+    """Reject features that are not (n, d) and finite, and labels that are not (n,); `names` appear in the errors."""
+    name, labels_name = names
     if features.ndim != 2 or len(features) == 0:
-        raise ValueError(f"{name} must be features of shape (n, d), got {_checks.shape_of(features)}.")
+        raise ValueError(f"{name} must have shape (n, d) with n > 0, got shape {_checks.shape_of(features)}.")
     if labels.shape != features.shape[:1]:
         raise ValueError(
-            f"{name}_labels must be {len(features)} labels, one per row of {name}, "
+            f"{labels_name} must be {len(features)} labels, one per row of {name}, "
             f"got shape {_checks.shape_of(labels)}."
         )
     _checks.finite_tensor(name, features)
@@ -52,7 +53,7 @@ class Probe:
 
     def __init__(self, features: Tensor, labels: Tensor, *, kind: str = "logistic") -> None:
         _checks.one_of("kind", kind, ("logistic", "ridge"))
-        _check_rows("train", features, labels)
+        _check_rows(features, labels)
         _checks.extra("sklearn", "train")
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
@@ -60,7 +61,7 @@ class Probe:
         from sklearn.preprocessing import StandardScaler
 
         if len(torch.unique(labels)) < 2:
-            raise ValueError("train_labels must have at least 2 classes, got 1.")
+            raise ValueError("labels must have at least 2 classes, got 1.")
         if kind == "ridge":
             features = features.double()
             model = RidgeClassifierCV(alphas=[strength * len(features) for strength in STRENGTHS])
@@ -75,10 +76,10 @@ class Probe:
 
     def correct(self, features: Tensor, labels: Tensor) -> Tensor:
         """Return 1 where a row is classified correctly and 0 elsewhere: (n,)."""
-        _check_rows("test", features, labels)
+        _check_rows(features, labels)
         width = self.model.n_features_in_
         if features.shape[1] != width:
-            raise ValueError(f"test must have {width} features like train, got {features.shape[1]}.")
+            raise ValueError(f"features must have {width} columns, as in training, got {features.shape[1]}.")
         return _correct(self.model.predict(features.to(self.dtype).cpu().numpy()), labels)
 
     def accuracy(self, features: Tensor, labels: Tensor) -> float:
@@ -91,6 +92,7 @@ def _correct(predicted: np.ndarray, labels: Tensor) -> Tensor:
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
     """Return the accuracy of logistic regression (`Probe`) on features (n, d)."""
+    check_train_and_test(train, train_labels, test, test_labels)
     return Probe(train, train_labels).accuracy(test, test_labels)
 
 
@@ -122,9 +124,11 @@ def transfer_probe(train: Embedded, test: Embedded, *, kind: str = "logistic") -
     Probes are fitted on the unit vectors of the embeddings. The diagonal is the ordinary probe of each view.
     """
     if train.embeddings is None or test.embeddings is None or len(train.embeddings) != len(test.embeddings):
-        raise ValueError("train and test must have embeddings (k, n, d) with the same k, got others.")
+        parts = (train.embeddings, test.embeddings)
+        got = " and ".join("none" if part is None else f"shape {_checks.shape_of(part)}" for part in parts)
+        raise ValueError(f"train and test must have embeddings (k, n, d) with the same k, got {got}.")
     if train.labels is None or test.labels is None:
-        raise ValueError("train and test must have labels, got none.")
+        raise ValueError(f"train and test must have labels, got none in {'train' if train.labels is None else 'test'}.")
     train_units, test_units = normalize(train.embeddings, dim=-1), normalize(test.embeddings, dim=-1)
     k = len(train_units)
     matrix = torch.empty(k, k, dtype=torch.float64)

@@ -32,7 +32,7 @@ METRICS = {
     },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
     "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that are not sums over pairs",
-    "recall_from_others": "R@1: true partner ranked first by the cost's query of all other views, mean over views",
+    "recall_from_others": "R@1: true partner ranked first by a query computed from all other views, mean over views",
     "recall_at_1": "R@1: true partner in another view ranked first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
     "recall_at_10": "true partner among the first 10",

@@ -19,7 +19,7 @@ class Neighbours(NamedTuple):
 
     Attributes:
         indices: (q, top), indices of the objects.
-        similarities: (q, top), cosines of the objects with the query.
+        similarities: (q, top), cosines of the objects with the query; with a cost, mean cosines over views.
     """
 
     indices: Tensor
@@ -40,9 +40,9 @@ def search(
     """Return the objects that are most similar to each query; both may have missing views.
 
     By default, queries and objects are represented by the mean of the unit vectors of their present views and compared
-    by cosine. With a cost as `readout`, the cost's query of the given views is compared with the views of an object
-    that were not given. If the object has no such view, each of its views is compared with the query computed from the
-    other given views.
+    by cosine. With a cost as `readout`, the query computed from the given views is compared with those views of an
+    object that the query does not have. If there is none, each view of the object is compared with the query computed
+    from the other given views. If the query has no other view, the similarity is -1.
 
     Args:
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
@@ -131,8 +131,8 @@ def _scores_by_cost(
 ) -> Tensor:
     """Return the mean cosine (q, n) between the query for a view and that view of an object, over the compared views.
 
-    The compared views are those of the object that were not given in the query, or all views of the object if all of
-    them were given.
+    The compared views are those of the object that were not given in the query or, if all of them were given, the views
+    of the object for which the query has another view. The score is -1 if no view is compared.
     """
     k = len(queries)
     queried = torch.ones(queries.shape[:2], dtype=torch.bool, device=queries.device) if given is None else given

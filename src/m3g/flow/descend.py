@@ -148,7 +148,7 @@ def gap_of(points: Tensor, setting: Setting) -> Tensor:
 
 
 def best_tuples(points: Tensor, cost: str) -> tuple[Tensor, float]:
-    """Return the tuples (s, k) of the best polymatching for epsilon = 0, and the fraction of correct objects."""
+    """Return the tuples (s, k) of the best polymatching for epsilon = 0, and the value of `Moment.matched`."""
     n = points.shape[1]
     coupling = solve(as_cost(cost)(points), epsilon=0.0, solver="linear-program").coupling()
     correct = coupling[(torch.arange(n),) * len(points)] > (1 - 1e-6) / n

@@ -36,7 +36,7 @@ def pairwise(
     Args:
         views: (k, n, d) or k tensors (n, d).
         pair_loss: any function of two tensors (n, d) that returns a scalar. If it has an attribute `takes_batches` that
-            is True, it must also accept p pairs as two tensors (p, n, d) and return their mean.
+            is True, it must also accept p pairs as two tensors (p, n, d) and return the mean of their losses.
         mask: bool (k, n), False for missing points. A pair of views uses the objects that have both and is weighted
             by their number.
         teacher: the teacher's views, of the same shape; they receive no gradient.

@@ -162,8 +162,8 @@ def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> Pre
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"model must be one that can be loaded, got {model!r} ({reason.rstrip('.')}): check the name and that the "
-            "hub is reachable, give the path of a local folder, or use a model type with pretrained=False."
+            f"model must be a model on the hub or a local folder, got {model!r} ({reason.rstrip('.')}): check the name "
+            "and that the hub is reachable, give the path of a local folder, or use a model type with pretrained=False."
         ) from error
 
 

@@ -29,8 +29,8 @@ def processor_of(model: str) -> Processor:
     offline = not (Path(model).is_dir() or hub.reachable())
     if _file(model, "config.json", offline) is None:
         raise ValueError(
-            f"model must be one that can be loaded, got {model!r}: check the name and that the hub is reachable, or "
-            "give the path of a local folder."
+            f"model must be a model on the hub or a local folder, got {model!r}: check the name and that the hub is "
+            "reachable, or give the path of a local folder."
         )
     processor: Processor = {"model": model}
     if any(_file(model, name, offline) is not None for name in TOKENIZERS):

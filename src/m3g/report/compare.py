@@ -115,9 +115,9 @@ def same_data(runs: Sequence[Measured]) -> bool:
 def comparison(runs: Sequence[Measured]) -> Table:
     """Return a table of scores, one column per arm, as its header and its rows.
 
-    The score of an arm is the mean over its seeds with Student's 95 % interval, or with Wilson's interval for a single
-    run. The last columns are the means of linear CCA, raw features and chance over all runs that have them; they are
-    omitted if the runs have different data.
+    The score of an arm is the mean over its seeds with Student's 95 % interval. For a single run, fractions have
+    Wilson's interval. The last columns are the means of linear CCA, raw features and chance over all runs that have
+    them; they are omitted if the runs have different data.
     """
     groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]

@@ -115,8 +115,8 @@ def _missing(scores: Missing) -> str:
     return (
         "<h3>Missing views</h3>"
         + _table(["missing entries", *(titles[name] for name in names)], rows)
-        + "<p class=note>In percent. The probe is trained on complete training rows and tested on the remaining views; "
-        "R@1 is the retrieval of a missing view, with the mean of the remaining views as query.</p>"
+        + "<p class=note>In percent. The probe is trained on all present views of the training rows and tested on the "
+        "remaining views; R@1 is the retrieval of a missing view by a query computed from the remaining views.</p>"
     )
 
 

@@ -25,9 +25,9 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
     """`MultiViewEmbedding` of one table whose columns contain the views.
 
     Args:
-        blocks: one of three forms. A dict from the name of a view to its columns, as in `ColumnTransformer`: names,
-            indices, a slice or a callable such as `make_column_selector`; other columns are not used. The widths of k
-            adjacent blocks, which sum to the number of columns of X. Or k, for blocks of about equal width.
+        blocks: a dict that maps the name of a view to its columns, as in `ColumnTransformer` (names, indices, a slice
+            or a callable such as `make_column_selector`), where other columns are not used; or the widths of k adjacent
+            blocks, which sum to the number of columns of X; or k, for k adjacent blocks of about equal width.
         n_components, ...: as in `MultiViewEmbedding`.
 
     If all values of a row in a block are NaN, the entry is missing. If only some of them are NaN, an error is raised;

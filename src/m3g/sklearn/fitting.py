@@ -35,9 +35,9 @@ class Rows(NamedTuple):
 
 
 def split(rows: Rows, fraction: float) -> tuple[Rows, Rows | None]:
-    """Return training rows and held-out rows; the latter are drawn at random among those with two views or more.
+    """Return training rows, and held-out rows drawn at random among the rows with two views or more.
 
-    They are None if fewer than ten rows would be held out.
+    If fewer than ten rows would be held out, return all rows and None.
     """
     n = rows.num_rows()
     paired = (rows.mask.sum(0) > 1).nonzero().flatten()
@@ -118,7 +118,7 @@ def epoch_losses(
     epochs: int,
     rate: Callable[[int], float],
 ) -> Iterator[float]:
-    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate` returns the learning rates."""
+    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate(step)` is the learning rate."""
     n, k = rows.num_rows(), len(rows.views)
     size, per_epoch = min(batch_size, n), steps_per_epoch(n, batch_size)
     subsets = select_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(net, k=k, n=size))
