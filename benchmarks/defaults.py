@@ -189,7 +189,7 @@ def measure_sets(
     parser.add_argument("--results", type=Path, default=results)
     options = parser.parse_args()
     path = options.results / f"{name}.json"
-    found: dict[str, Result] = json.loads(path.read_text()) if path.exists() else {}
+    scores: dict[str, Result] = json.loads(path.read_text()) if path.exists() else {}
     torch.set_num_threads(1)
     for seed, data in itertools.product(options.seeds, options.sets):
         with tempfile.TemporaryDirectory() as folder:
@@ -201,11 +201,11 @@ def measure_sets(
                 continue
             for arm in arms:
                 key = f"{data}|{arm}|{seed}"
-                if key not in found:
-                    found[key] = measure(file, arm, seed)
-                    print(key, " ".join(f"{value:.1f}" for value in found[key].values()), flush=True)
-                    path.write_text(json.dumps(found, indent=1) + "\n")
-    return found, options
+                if key not in scores:
+                    scores[key] = measure(file, arm, seed)
+                    print(key, " ".join(f"{value:.1f}" for value in scores[key].values()), flush=True)
+                    path.write_text(json.dumps(scores, indent=1) + "\n")
+    return scores, options
 
 
 def main() -> None:

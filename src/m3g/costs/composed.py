@@ -76,7 +76,7 @@ class SumCost(Cost):
         return self.linear and any(cost.joint for _, cost in self.terms)
 
     def slope(self, k: int) -> float | None:
-        """Return the weighted sum of the slopes of the terms."""
+        """Return the weighted sum of the slopes of the terms; None if a term has no slope."""
         slopes = [cost.slope(k) for _, cost in self.terms]
         return sum(weight * slope for (weight, _), slope in zip(self.terms, slopes) if slope) if all(slopes) else None
 
@@ -181,7 +181,7 @@ def _restricted(points: Tensor, features: slice) -> Tensor:
 
 
 def sum_of(parts: Sequence[Problem]) -> SumProblem:
-    """Return the problem of the sum of costs, which is pairwise if all of them are."""
+    """Return the problem of the summed costs, a `PairwiseProblem` if all parts are pairwise."""
     if all(isinstance(part, PairwiseProblem) for part in parts):
         return PairwiseSumProblem(parts)
     return SumProblem(parts)
@@ -199,7 +199,7 @@ class SumProblem(Problem):
 
     @property
     def parts(self) -> list[Problem]:
-        """The summed problems with the current tensors."""
+        """The problems of the terms, with the current tensors."""
         return [part.with_tensors(tensors) for part, tensors in zip(self.initial_parts, self._by_part(self.tensors))]
 
     def _by_part(self, tensors: Sequence[Tensor]) -> list[Sequence[Tensor]]:

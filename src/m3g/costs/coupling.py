@@ -115,7 +115,7 @@ class Coupling(ABC):
 
     @abstractmethod
     def rows(self) -> Iterable[tuple[slice, Tensor]]:
-        """Yield the full tensor in slabs (b, rows, n_2, …, n_k) along view 0, each preceded by its rows."""
+        """Yield pairs (rows, slab): the full tensor, divided along view 0 into slabs (b, rows, n_2, …, n_k)."""
 
     def unscaled_rows(self) -> tuple[Iterable[tuple[slice, Tensor]], list[Tensor] | None, bool]:
         """Return slabs of a kernel K, scalings u_l (b, n_l) with P = K ∘ (u_1 ⊗ … ⊗ u_k), and whether K is disposable.

@@ -143,8 +143,8 @@ class FunctionProblem(Problem):
         parts = []
         for rows in self._slabs():
             cost = self._slab(self.tensors, rows)
-            # The map w -> Jᵀ w is linear, so its vector-Jacobian product with v is J v. Unlike torch.func.jvp, this
-            # does not require a forward-mode derivative of the user's function.
+            # With the Jacobian J of the cost, the map w -> Jᵀ w is linear, so its vector-Jacobian product with v is
+            # J v. Unlike torch.func.jvp, this does not require a forward-mode derivative of the user's function.
             push = torch.func.vjp(lambda w, rows=rows: self._pull(rows, w, self.tensors), torch.zeros_like(cost))[1]
             parts.append(push(tuple(directions))[0])
         return {tuple(range(self.k)): torch.cat(parts, 1)}

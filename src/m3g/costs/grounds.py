@@ -1,4 +1,4 @@
-"""Named ground costs, which are costs of pairs of points: (..., n, d), (..., m, d) -> (..., n, m)."""
+"""Named costs of pairs of points (ground costs): (..., n, d), (..., m, d) -> (..., n, m)."""
 
 from __future__ import annotations
 

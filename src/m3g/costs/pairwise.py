@@ -162,7 +162,7 @@ def _check_edge(name: str, edge: object) -> None:
 
 
 def _ground_costs(ground: Ground, x: Tensor, y: Tensor, edge: Edge) -> Tensor:
-    """Return ground(x, y); raise an error that names the views and the expected shape if it fails or does not fit."""
+    """Return ground(x, y); if it fails or has another shape, raise an error with the views and the expected shape."""
     expected = (x.shape[0], x.shape[1], y.shape[1])
     required = (
         f"ground must be a function that returns costs {expected} for points {tuple(x.shape)} of view {edge[0]} "

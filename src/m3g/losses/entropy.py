@@ -7,7 +7,7 @@ from m3g.costs import Cost
 
 # Chosen by `python -m benchmarks.temperature`; see docs/choose_epsilon.md.
 DEFAULT_TEMPERATURE = 0.1
-# For costs without a slope, for which no temperature is defined: functions, and ground costs that are not linear.
+# Default for costs without a slope, for which no temperature is defined: functions, and nonlinear ground costs.
 DEFAULT_EPSILON = 0.05
 
 

@@ -79,7 +79,7 @@ def mcca(
 
 
 def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view, which does not change rho.
+    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view, which preserves the eigenvalues.
 
     `weight` (k, n) is 1 for present points and 0 for missing ones.
     """

@@ -40,10 +40,10 @@ def symile(
     Args:
         views: (k, n, d) or k tensors (n, d).
         temperature: t, the inverse of the authors' logit scale.
-        negatives: "n" for n - 1 tuples per anchor point, from a random permutation of each other view, which may
-            include a true tuple by chance; or "n_squared" for all :math:`n^{k-1} - 1` other tuples of the point.
-        rescale: multiply scores by :math:`d^{k/2 - 1}`. Equal unit vectors whose features have equal magnitude have the
-            score :math:`d^{1 - k/2}`: 1 for two views, but 0.001 for six views with d = 32, which is too small for any
+        negatives: "n" for n - 1 tuples per anchor point, from a random permutation of each other view; by chance, one
+            of them may be a true tuple. "n_squared" for all :math:`n^{k-1} - 1` other tuples of the point.
+        rescale: multiply scores by :math:`d^{k/2 - 1}`. Unit vectors with equal positive features have the score
+            :math:`d^{1 - k/2}`: 1 for two views, but 0.001 for six views with d = 32, which is too small for any
             temperature above 0.01. With `rescale`, their score is 1 for all k and d.
         mask: bool (k, n). Only complete tuples have a score: an incomplete object is not a positive, but its present
             points are part of negatives.

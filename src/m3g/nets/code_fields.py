@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-# Fields for remote classes, pipelines, kernels from the hub, and quantizers, which import packages named in them.
+# Fields for remote classes, pipelines, kernels from the hub, and quantizers, which import packages that a field names.
 CODE = (
     "auto_map",
     "custom_generate",

@@ -1,4 +1,4 @@
-"""Linear encoders of rows of numbers, which can start at a fitted linear map, with or without a perceptron."""
+"""Linear encoders of rows of numbers, with or without an added perceptron; they can start at a fitted linear map."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Linear(nn.Module):
 
 
 class Tfidf(Linear):
-    """Linear map of TF-IDF features of text, which the data module computes (`m3g.data.tables.tfidf`)."""
+    """Linear map of TF-IDF features of text; the data module computes the features (`m3g.data.tables.tfidf`)."""
 
 
 class Residual(Linear):

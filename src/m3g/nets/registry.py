@@ -53,7 +53,7 @@ def describe() -> list[tuple[str, str, str]]:
 
 
 def options(name: str) -> list[str]:
-    """Return the options of an encoder that a user may set; the others are determined by the shape of the view.
+    """Return the options of an encoder that a user may set; the others follow from the data and the projector.
 
     Example:
         >>> options("mlp")
@@ -70,7 +70,7 @@ def build_encoder(
     """Build an encoder with the attribute `out_features`, mapping (n, *input_shape) to (n, out_features).
 
     Args:
-        spec: a key of `ENCODERS`; a mapping with the key under `kind` and its options; a mapping
+        spec: a key of `ENCODERS` or the path of a class; a mapping with the key under `kind` and its options; a mapping
             `{"class_path": "torch.nn.Linear", "init_args": {...}}`; or a module.
         input_shape: the shape of one sample of the view.
         trust: allow class paths outside m3g, torch.nn and transformers.

@@ -37,7 +37,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     Args:
         n_components: number of features of the representation.
         loss: name of a loss that requires no teacher, from `m3g.losses.available()`.
-        loss_options: its options, such as `{"temperature": 0.2}`.
+        loss_options: options of the loss, such as `{"temperature": 0.2}`.
         width, depth: width and depth of the perceptrons, one per view.
         epochs: maximum number of passes over the rows; None means 20, or more if 20 passes have fewer than 600 steps.
         batch_size: number of rows per batch.

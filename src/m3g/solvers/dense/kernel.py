@@ -91,7 +91,7 @@ class Kernel:
         return [self.own] if self.kept else slabs(self.sizes, self.problem.num_batch, self.dtype.itemsize, self.own)
 
     def _joined(self, parts: Sequence[Tensor]) -> Tensor:
-        """Concatenate the rows of view 0, which are axis 1, of all slabs and processes."""
+        """Concatenate the results of all slabs and processes along axis 1, the rows of view 0."""
         own = concatenated_rows(parts)
         if self.sharing is None:
             return own

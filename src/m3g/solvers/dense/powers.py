@@ -1,4 +1,4 @@
-"""Kernels of costs C = -factor · log x by powers of x, which are faster than exponentials of C."""
+"""Kernels of costs C = -factor · log x, computed as powers of x, which takes less time than exponentials of C."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def clamped_(argument: Tensor, least: float) -> Tensor:
 
 
 def range_of_logs(argument: Tensor, low: float, high: float, problem: Problem) -> tuple[float, float]:
-    """Return the range of the costs from the range (low, high) of `log_argument`, which is clamped if required."""
+    """Return the range of the costs from the range (low, high) of `argument`, which is clamped in place if required."""
     least = problem.least_argument
     if low < least:
         clamped_(argument, least)

@@ -57,7 +57,7 @@ class GraphContraction(Contraction):
 def expression(
     terms: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], num_batch: int, kept: tuple[int, ...]
 ) -> Callable[..., Tensor]:
-    """Return a function that contracts factors to the marginal on the views `kept`, or to the mass (b,) if it is ().
+    """Return a function that contracts factors to the marginal on the views `kept`; without views, to the mass (b,).
 
     `terms` contains, for each factor (b, n_l, n_m, …), its views (l, m, …).
     """

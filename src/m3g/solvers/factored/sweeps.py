@@ -1,4 +1,4 @@
-"""Sinkhorn sweeps by matrix products, which reach a moderate tolerance with few operations if epsilon is not small.
+"""Sinkhorn sweeps by matrix products. They reach a moderate tolerance with few operations if epsilon is not small.
 
 Let L, R and W be the products of kernels of contraction.py, here without scalings. With the scalings u of the group A,
 v of the group B and w of the pivot c, the joint marginal of A and B and the marginal of the pivot are
@@ -46,7 +46,7 @@ def complete(tensor: Tensor) -> Tensor:
 
 
 class PivotProducts:
-    """The two matrix products of a sweep, which involve the pivot. The next sweep overwrites their results.
+    """The two matrix products of a sweep; both involve the pivot. The next sweep overwrites their results.
 
     Attributes:
         sums: (b, 1, n_c), the current sums of the pivot.

@@ -90,7 +90,7 @@ class Estimate:
         return read(self.error.gradient)
 
     def total_error(self) -> float:
-        """Return the first-order error of the gradient plus the bias of the value, by which estimates are compared."""
+        """Return the measure that compares estimates: first-order error of the gradient plus bias of the value."""
         return read(self.error.gradient + self.error.bias)
 
     def is_contradicted(self) -> bool:

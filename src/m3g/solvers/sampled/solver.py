@@ -75,8 +75,8 @@ class Sampled(Solver):
         max_steps: maximum number of Newton steps per round.
         fixed_steps: evaluate the dual exactly this number of times in each of `rounds` rounds, with a Newton step
             between successive evaluations. The error is not read on the host, so that the solve compiles to one graph.
-            Requires the circular variance, and form="auto" or "products". The standard error of an untrusted result is
-            infinite. Compiled code draws from torch's default generator and accepts no seed.
+            Requires the circular variance, form="auto" or "products", and no `rtol`. The standard error of an untrusted
+            result is infinite. Compiled code draws from torch's default generator and accepts no seed.
 
     Example:
         >>> import torch, m3g

@@ -9,7 +9,7 @@ import os
 import torch
 from torch import Tensor
 
-# Limit in compiled code, which stores all its tables.
+# Limit in compiled code, where all tables are stored.
 COMPILED_LIMIT = 2**40
 # Size of the largest block that glibc keeps for reuse after it was freed, minus its header.
 MAX_REUSED_BYTES = 2**25 - 2**12
