@@ -153,8 +153,8 @@ def test_known_objects_set_the_limit_of_unmatched_rows():
         ({"one_to_one": True, "known": [[0, 3]]}, "known must contain row numbers of view 1 from 0 to 2, or -1"),
         ({"one_to_one": True, "known": [[0, 1], [0, 2]]}, "known must contain each row of view 0 at most once"),
         ({"one_to_one": True, "alternatives": 2}, "alternatives must be 1 for a one-to-one matching, got 2"),
-        ({"allow_unmatched": 1.5}, "allow_unmatched must be a bool or a probability between 0 and 1, got 1.5"),
-        ({"allow_unmatched": "yes"}, "allow_unmatched must be a bool or a probability"),
+        ({"allow_unmatched": 1.5}, "allow_unmatched must be True, False or a probability between 0 and 1, got 1.5"),
+        ({"allow_unmatched": "yes"}, "allow_unmatched must be True, False or a probability"),
     ],
 )
 def test_invalid_one_to_one_arguments_are_rejected(options, message):

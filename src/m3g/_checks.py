@@ -15,14 +15,19 @@ from m3g._values import (
     among,
     existing,
     extra,
+    finite,
     fits,
+    flag,
     fraction,
+    is_whole,
     non_negative,
     one_of,
+    plain,
     positive,
     positive_int,
     printable,
     seed,
+    shown,
     suggestion,
 )
 
@@ -30,14 +35,19 @@ __all__ = [
     "among",
     "existing",
     "extra",
+    "finite",
     "fits",
+    "flag",
     "fraction",
+    "is_whole",
     "non_negative",
     "one_of",
+    "plain",
     "positive",
     "positive_int",
     "printable",
     "seed",
+    "shown",
     "suggestion",
 ]
 
@@ -258,6 +268,7 @@ def in_range_of(dtype: torch.dtype, epsilon: float, name: str = "epsilon") -> fl
 
 def view_index(name: str, index: int, k: int) -> int:
     """Return the index of a view from 0 to k - 1; negative indices count from the last view."""
-    if not isinstance(index, int) or not -k <= index < k:
-        raise ValueError(f"{name} must be the index of a view, from 0 to {k - 1}, got {index!r}.")
-    return index % k
+    number = plain(index)
+    if not isinstance(number, int) or not is_whole(number) or not -k <= number < k:
+        raise ValueError(f"{name} must be the index of a view, from 0 to {k - 1}, got {shown(index)}.")
+    return number % k

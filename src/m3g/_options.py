@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from m3g._values import is_whole, plain
+
 # Options by name, as in a settings file: arguments of a class or function, which `typed` validates against its
 # annotations.
 Options: TypeAlias = Mapping[str, Any]
@@ -66,7 +68,7 @@ _WORDS: dict[Annotation, str] = {
 
 def fits(value: object, hint: Annotation) -> bool:
     """Return whether a plain value matches an annotation."""
-    origin, inner = get_origin(hint), get_args(hint)
+    origin, inner, value = get_origin(hint), get_args(hint), plain(value)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
@@ -80,7 +82,7 @@ def fits(value: object, hint: Annotation) -> bool:
     kind = Mapping if is_typeddict(hint) else origin or hint
     assert isinstance(kind, type), hint
     if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+        return is_whole(value) or (isinstance(value, kind) and not isinstance(value, bool))
     return isinstance(value, kind)
 
 

@@ -12,7 +12,10 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+# Python types by `kind` of a NumPy dtype.
+_TYPES: dict[str, type[bool | int | float]] = {"b": bool, "i": int, "u": int, "f": float}
 # Names of settings in other programs, or of related settings, and the names that error messages suggest instead.
 SYNONYMS = {
     "backbone": "encoder",
@@ -42,48 +45,96 @@ SYNONYMS = {
 }
 
 
-def _finite(value: object) -> bool:
-    """Return whether a value is a number that is finite as a float."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    return math.isfinite(value) if isinstance(value, float) else abs(value) < 2**1023
+def plain(value: Any) -> object:
+    """Return the Python number or bool of a NumPy scalar or array without axes; other values are unchanged.
+
+    Example:
+        >>> import numpy as np
+        >>> plain(np.int64(3)), plain(np.array(True)), plain("a")
+        (3, True, 'a')
+    """
+    if type(value) in (bool, int, float):
+        return value
+    # torch.dtype has no `kind`, so tensors are unchanged: a number would detach them from the autograd graph.
+    kind = _TYPES.get(getattr(getattr(value, "dtype", None), "kind", ""))
+    return kind(value) if kind is not None and getattr(value, "shape", None) == () else value
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a plain value is a whole number; bools are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """Return the representation of a value on one line of at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _finite(value: object) -> float | None:
+    """Return a value as a float if it is a number that is finite as a float, otherwise None."""
+    value = plain(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return float(value) if isinstance(value, int) and is_whole(value) and abs(value) < 2**1023 else None
 
 
 def positive(name: str, value: float) -> float:
     """Return the value as a float if it is a positive finite number."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {value!r}.")
-    if not (_finite(value) and value > 0):
-        raise ValueError(f"{name} must be a positive finite number, got {value!r}.")
-    return float(value)
+    number = _finite(value)
+    if number is not None and number > 0:
+        return number
+    if not isinstance(plain(value), (int, float)) or isinstance(plain(value), bool):
+        raise ValueError(f"{name} must be a positive number, got {type(value).__name__} {shown(value)}.")
+    raise ValueError(f"{name} must be a positive finite number, got {shown(value)}.")
 
 
 def positive_int(name: str, value: int) -> int:
     """Return the value if it is a whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}.")
-    return value
+    number = plain(value)
+    if not isinstance(number, int) or not is_whole(number) or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {shown(value)}.")
+    return number
+
+
+def finite(name: str, value: float) -> float:
+    """Return the value as a float if it is a finite number."""
+    number = _finite(value)
+    if number is None:
+        raise ValueError(f"{name} must be a finite number, got {shown(value)}.")
+    return number
 
 
 def non_negative(name: str, value: float) -> float:
     """Return the value as a float if it is a finite number of at least 0."""
-    if not (_finite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}.")
-    return float(value)
+    number = _finite(value)
+    if number is None or number < 0:
+        raise ValueError(f"{name} must be a finite number of at least 0, got {shown(value)}.")
+    return number
 
 
 def fraction(name: str, value: float) -> float:
     """Return the value as a float if it is at least 0 and less than 1."""
-    if not (_finite(value) and 0 <= value < 1):
-        raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {value!r}.")
-    return float(value)
+    number = _finite(value)
+    if number is None or not 0 <= number < 1:
+        raise ValueError(f"{name} must be a number from 0 (included) to 1 (excluded), got {shown(value)}.")
+    return number
 
 
 def seed(name: str, value: int) -> int:
     """Return the value if it is a seed, a whole number from 0 to 2**63 - 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r}.")
-    return value
+    number = plain(value)
+    if not isinstance(number, int) or not is_whole(number) or not 0 <= number < 2**63:
+        raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {shown(value)}.")
+    return number
+
+
+def flag(name: str, value: bool) -> bool:
+    """Return the value if it is True or False."""
+    choice = plain(value)
+    if not isinstance(choice, bool):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}.")
+    return choice
 
 
 def one_of(name: str, value: object, known: Iterable[str]) -> str:
@@ -91,7 +142,7 @@ def one_of(name: str, value: object, known: Iterable[str]) -> str:
     known = sorted(known)
     if not isinstance(value, str) or value not in known:
         raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}{suggestion(value, known)}"
+            f"{name} must be one of {', '.join(map(repr, known))}, got {shown(value)}{suggestion(value, known)}"
         )
     return value
 

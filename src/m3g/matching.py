@@ -126,18 +126,17 @@ def match(
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
-    parts = _validated_points(views, normalize=normalize)
+    threshold = _threshold(allow_unmatched)
+    one_to_one = _checks.flag("one_to_one", one_to_one) or threshold > 0
+    alternatives, tol = _checks.positive_int("alternatives", alternatives), _checks.positive("tol", tol)
+    parts = _validated_points(views, normalize=_checks.flag("normalize", normalize))
     k, sizes = len(parts), [len(part) for part in parts]
-    anchor = sizes.index(max(sizes))
+    cost, anchor = as_cost(cost), sizes.index(max(sizes))
     order = _anchor_first(anchor, k)
-    cost = as_cost(cost)
     if epsilon is None and temperature is None:
         epsilon = DEFAULT_EPSILON
     epsilon = Entropy(epsilon, temperature).epsilon_of(cost, k)
     problem = cost([parts[l] for l in order])
-    _checks.positive_int("alternatives", alternatives)
-    threshold = _threshold(allow_unmatched)
-    one_to_one = one_to_one or threshold > 0
     if one_to_one and alternatives > 1:
         raise ValueError(f"alternatives must be 1 for a one-to-one matching, got {alternatives}.")
     if alternatives > 1 and problem.num_tuples > MAX_TUPLES:
@@ -178,21 +177,24 @@ def match(
 
 def _threshold(allow_unmatched: bool | float) -> float:
     """Return the probability below which a point is removed from its tuple; 0 if none is removed."""
-    if isinstance(allow_unmatched, bool):
-        return 0.5 if allow_unmatched else 0.0
-    if not isinstance(allow_unmatched, (int, float)) or not 0 < allow_unmatched < 1:
-        raise ValueError(f"allow_unmatched must be a bool or a probability between 0 and 1, got {allow_unmatched!r}.")
-    return float(allow_unmatched)
+    limit = _checks.plain(allow_unmatched)
+    if isinstance(limit, bool):
+        return 0.5 if limit else 0.0
+    if not isinstance(limit, float) or not 0 < limit < 1:
+        got = _checks.shown(allow_unmatched)
+        raise ValueError(f"allow_unmatched must be True, False or a probability between 0 and 1, got {got}.")
+    return limit
 
 
 def _validated_known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
     """Return the validated rows of known objects, (r, k)."""
-    rows = torch.as_tensor(known).cpu()
+    required = f"known must be an array of whole numbers of shape (r, {len(sizes)})"
+    try:
+        rows = torch.as_tensor(known).cpu()
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{required}, got {_checks.described(known)}.") from None
     if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.is_floating_point() or rows.dtype == torch.bool:
-        raise ValueError(
-            f"known must be an array of whole numbers of shape (r, {len(sizes)}), "
-            f"got {rows.dtype} of shape {_checks.shape_of(rows)}."
-        )
+        raise ValueError(f"{required}, got {rows.dtype} of shape {_checks.shape_of(rows)}.")
     rows = rows.long()
     for l, size in enumerate(sizes):
         column = rows[:, l][rows[:, l] != NO_ROW]

@@ -43,10 +43,11 @@ class SumCost(Cost):
     terms: tuple[tuple[float, Cost], ...]
 
     def __post_init__(self) -> None:
-        for weight, cost in self.terms:
-            _checks.positive("the weight of a cost", weight)
+        for _, cost in self.terms:
             if not isinstance(cost, Cost):
                 raise ValueError(f"a cost can only be added to another cost, got {type(cost).__name__}.")
+        terms = tuple((_checks.positive("the weight of a cost", weight), cost) for weight, cost in self.terms)
+        object.__setattr__(self, "terms", terms)
 
     @staticmethod
     def of(terms: Sequence[tuple[float, Cost]]) -> SumCost:
@@ -54,6 +55,7 @@ class SumCost(Cost):
         flattened: list[tuple[float, Cost]] = []
         for weight, cost in terms:
             inner = cost.terms if isinstance(cost, SumCost) else ((1.0, cost),)
+            weight = _checks.positive("the weight of a cost", weight)
             flattened += [(weight * inner_weight, inner_cost) for inner_weight, inner_cost in inner]
         return SumCost(tuple(flattened))
 
@@ -121,12 +123,18 @@ class RestrictedCost(Cost):
     stop: int | float | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("start", self.start), ("stop", self.stop)):
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if value is not None and not (number and value >= 0 and (isinstance(value, int) or value <= 1)):
+        if not isinstance(self.cost, Cost):
+            raise ValueError(f"cost must be a cost object, got {_checks.described(self.cost)}.")
+        for name in ("start", "stop"):
+            value = getattr(self, name)
+            bound = _checks.plain(value)
+            whole = isinstance(bound, int) and _checks.is_whole(bound) and bound >= 0
+            if not (bound is None or whole or (isinstance(bound, float) and 0 <= bound <= 1)):
                 raise ValueError(
-                    f"{name} must be a whole number of features or a fraction from 0.0 to 1.0, got {value!r}."
+                    f"{name} must be a whole number of features or a fraction from 0.0 to 1.0, "
+                    f"got {_checks.shown(value)}."
                 )
+            object.__setattr__(self, name, bound)
 
     def features(self, d: int) -> slice:
         """Return the range as indices of d features."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 
 import torch
 from torch import Tensor
@@ -78,10 +77,13 @@ class PairwiseCost(Cost):
                 _check_edge("ground", edge)
             if not callable(ground):
                 _checks.one_of("ground" if edge is None else f"ground of {edge!r}", ground, GROUNDS)
+        if not isinstance(self.weights, (Mapping, type(None))):
+            raise ValueError(f"weights must be a mapping of pairs to numbers, got {_checks.described(self.weights)}.")
+        if self.neutral is not None:
+            object.__setattr__(self, "neutral", _checks.finite("neutral", self.neutral))
         for edge, weight in (self.weights or {}).items():
             _check_edge("weights", edge)
-            if not (isinstance(weight, Real) and 0 <= weight < float("inf")):
-                raise ValueError(f"weights must be non-negative finite numbers, got {weight!r} for {edge!r}.")
+            _checks.non_negative(f"weights[{edge!r}]", weight)
             if isinstance(self.ground, Mapping) and edge not in self.ground:
                 raise ValueError(f"weights must have no keys other than those of ground, got {edge!r}.")
 
@@ -156,9 +158,9 @@ class PairwiseCost(Cost):
 
 def _check_edge(name: str, edge: object) -> None:
     """Reject keys of the argument `name` that are not pairs of views (l, m) with l < m."""
-    whole = isinstance(edge, tuple) and len(edge) == 2 and all(isinstance(view, int) for view in edge)
+    whole = isinstance(edge, tuple) and len(edge) == 2 and all(_checks.is_whole(_checks.plain(l)) for l in edge)
     if not (whole and 0 <= edge[0] < edge[1]):  # type: ignore[index]
-        raise ValueError(f"{name} must have keys (l, m) with 0 <= l < m, got {edge!r}.")
+        raise ValueError(f"{name} must have keys (l, m) with 0 <= l < m, got {_checks.shown(edge)}.")
 
 
 def _ground_costs(ground: Ground, x: Tensor, y: Tensor, edge: Edge) -> Tensor:

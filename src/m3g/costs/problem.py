@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from m3g import _checks
 from m3g._checks import Views
 from m3g.costs.coupling import Coupling, Edge
 
@@ -212,6 +213,9 @@ class Cost(ABC):
         """
         return points
 
+    # NumPy numbers on the left then use `__rmul__` instead of making an array of costs.
+    __array_ufunc__ = None
+
     def __add__(self, other: Cost) -> Cost:
         from m3g.costs.composed import SumCost
 
@@ -228,5 +232,5 @@ class Cost(ABC):
         from m3g.costs.composed import RestrictedCost
 
         if not isinstance(features, slice) or features.step is not None:
-            raise ValueError(f"features must be a range start:stop, got {features!r}.")
+            raise ValueError(f"features must be a range start:stop, got {_checks.shown(features)}.")
         return RestrictedCost(self, features.start, features.stop)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
-from m3g._checks import Views, positive_int, same_shape, shape_of
+from m3g._checks import Views, flag, positive_int, same_shape, shape_of
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
 
 PairLoss = Callable[[Tensor, Tensor], Tensor]
@@ -63,6 +63,7 @@ def pairwise(
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
+    symmetric = flag("symmetric", symmetric)
     points, targets, present = _validated_sides(views, mask, teacher, normalize, min_points)
     k = len(points)
     if first is not None and positive_int("first", first) > k:
@@ -122,6 +123,7 @@ def average_of_rest(
 
     Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
+    renormalize, symmetric = flag("renormalize", renormalize), flag("symmetric", symmetric)
     points, targets, present = _validated_sides(views, mask, teacher, normalize, min_points)
     if present is None:
         rest = (targets.sum(0) - targets) / (len(points) - 1)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from m3g._checks import Views, aligned_views, common_dtype, masked_and_scaled, presence, same_shape, shape_of
+from m3g._checks import Views, aligned_views, common_dtype, flag, masked_and_scaled, presence, same_shape, shape_of
 from m3g.costs import Cost
 from m3g.losses.gather import gather_views, shared_generator
 from m3g.losses.temperature import Temperature
@@ -68,8 +68,8 @@ class ViewLoss(nn.Module):
 
     def __init__(self, *, normalize: bool = True, gather: bool = False) -> None:
         super().__init__()
-        self.normalize = normalize
-        self.gather = gather
+        self.normalize = flag("normalize", normalize)
+        self.gather = flag("gather", gather)
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:
         views = aligned_views(views)
@@ -164,7 +164,7 @@ def clean(
 
     Missing points are set to zero. With `normalize`, the others are scaled to unit length.
     """
-    views = aligned_views(views, name=name)
+    normalize, views = flag("normalize", normalize), aligned_views(views, name=name)
     if views.ndim != 3:
         raise ValueError(f"{name} must be one batch of shape (k, n, d), got shape {shape_of(views)}.")
     require_points(views, min_points)

@@ -61,6 +61,7 @@ class Entropy:
 
     def set_progress(self, progress: float) -> None:
         """Set the value at a progress from 0 (first value) to 1 (last value)."""
+        progress = _checks.finite("progress", progress)
         if self.final is not None:
             self.value = self.first * (self.final / self.first) ** min(max(progress, 0.0), 1.0)
 

@@ -214,7 +214,7 @@ class M3GLoss(ViewLoss):
         if gather_dtype is not None:
             _checks.one_of("gather_dtype", gather_dtype, ("bfloat16",))
             self.gather_dtype = torch.bfloat16
-        self.shard = shard
+        self.shard = shard if shard is None else _checks.flag("shard", shard)
         self.solver = as_solver(solver)
         if epsilon is not None:
             epsilon = self.solver.check_epsilon(epsilon)

@@ -84,7 +84,7 @@ class M3GRest(TwoViewGapMean):
             temperature=temperature, final_temperature=final_temperature, solver=solver, tol=tol, normalize=False
         )
         super().__init__(gap, normalize=normalize, gather=gather)
-        self.cost, self.renormalize = as_cost(cost), renormalize
+        self.cost, self.renormalize = as_cost(cost), _checks.flag("renormalize", renormalize)
 
     @property
     def readout(self) -> Cost | None:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from m3g._checks import positive
+from m3g._checks import flag, positive
 
 
 class Temperature(nn.Module):
@@ -29,10 +29,10 @@ class Temperature(nn.Module):
         super().__init__()
         self.value = positive("temperature", value)
         self.minimum = minimum
-        if learn:
-            if value <= minimum:
+        if flag("learn_temperature", learn):
+            if self.value <= minimum:
                 raise ValueError(f"temperature must be more than {minimum} when it is learned, got {value!r}.")
-            self.exponent = nn.Parameter(torch.tensor(math.log(value - minimum)))
+            self.exponent = nn.Parameter(torch.tensor(math.log(self.value - minimum)))
         else:
             self.register_parameter("exponent", None)
 

@@ -142,8 +142,9 @@ class Auto(Solver):
 
     def __post_init__(self) -> None:
         self._sampled()  # validates seed and generator
-        _checks.positive("max_flops", self.max_flops)
-        _checks.positive_int("few_tuples", self.few_tuples)
+        self.validate(_checks.positive, "max_flops")
+        self.validate(_checks.positive_int, "few_tuples")
+        self.validate(_checks.seed, "seed")
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Auto:
         return self if self.seed is not None else replace(self, seed=draw(self.generator), generator=None)

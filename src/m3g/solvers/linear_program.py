@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m3g import _checks
 from m3g.costs import Problem
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.couplings import SparseCoupling
@@ -41,8 +42,11 @@ class LinearProgram(Solver):
 
     name = "linear-program"
 
+    def __post_init__(self) -> None:
+        self.validate(_checks.positive_int, "max_tuples")
+
     def check_epsilon(self, epsilon: float) -> float:
-        if epsilon != 0:
+        if _checks.plain(epsilon) != 0 or isinstance(epsilon, bool):
             raise ValueError(f"epsilon must be 0 with solver='linear-program', got {epsilon!r}.")
         return 0.0
 

@@ -35,7 +35,7 @@ class Sharded(Solver):
     name = "sharded"
 
     def __post_init__(self) -> None:
-        _checks.non_negative("min_flops", self.min_flops)
+        self.validate(_checks.non_negative, "min_flops")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if not self._is_distributed(problem):

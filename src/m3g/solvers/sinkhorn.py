@@ -54,7 +54,7 @@ class Sinkhorn(Solver):
     name = "sinkhorn"
 
     def __post_init__(self) -> None:
-        self.check_counts("max_steps", "check_every", "fixed_steps", "memory_limit")
+        self.validate(_checks.positive_int, "max_steps", "check_every", "fixed_steps", "memory_limit")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         size = problem.num_batch * problem.num_tuples * problem.dtype.itemsize

@@ -124,8 +124,8 @@ def solve(
         problem = DenseProblem(problem.to(_checks.working_dtype(problem.dtype)))
     elif not isinstance(problem, Problem):
         raise ValueError(f"problem must be a cost applied to views or a dense tensor, got {type(problem).__name__}.")
-    chosen = as_solver(solver)
-    _checks.positive("tol", tol)
+    chosen, tol = as_solver(solver), _checks.positive("tol", tol)
+    differentiable = _checks.flag("differentiable", differentiable)
     if chosen.fixed_steps is None:
         for tensor in problem.tensors:
             _checks.not_vmapped("problem", tensor)

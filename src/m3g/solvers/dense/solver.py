@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from m3g import _checks
 from m3g.costs import Problem
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.dense.coupling import KernelCoupling
@@ -112,7 +113,7 @@ class Dense(Solver):
     distributable = True
 
     def __post_init__(self) -> None:
-        self.check_counts("max_steps", "fixed_steps", "memory_limit")
+        self.validate(_checks.positive_int, "max_steps", "fixed_steps", "memory_limit")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if torch.compiler.is_compiling():  # global settings cannot be changed inside a compiled graph

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from m3g import _checks
 from m3g.costs import PairwiseProblem, Problem, all_edges
 from m3g.costs.coupling import Edge
 from m3g.solvers.factored.contraction import CompleteContraction
@@ -101,7 +102,8 @@ class Factored(Solver):
     distributable = True
 
     def __post_init__(self) -> None:
-        self.check_counts("max_steps", "check_every", "fixed_steps")
+        self.validate(_checks.positive_int, "max_steps", "check_every", "fixed_steps")
+        self.validate(_checks.flag, "newton")
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if not isinstance(problem, PairwiseProblem):
@@ -131,8 +133,7 @@ class Factored(Solver):
 
     def _solve_in_range(self, problem: PairwiseProblem, kernels: Kernels, epsilon: float, tol: float) -> Solution:
         """Solve with kernels, not their logarithms."""
-        fixed = self.fixed_steps is not None
-        newton = self._uses_newton(problem)
+        fixed, newton = self.fixed_steps is not None, self._uses_newton(problem)
         contraction = self._contraction(problem, kernels.matrices, newton)
         shard = contraction.shard
         sharded = contraction if shard is None else ShardedContraction(contraction, shard)
@@ -175,8 +176,7 @@ class Factored(Solver):
         if not problem.complete:
             if not fixed and problem.num_batch * problem.num_tuples > FEW_TUPLES:
                 return GraphContraction(kernels, problem.sizes, all_pairs=newton)
-            example = next(iter(kernels.values()))
-            sizes = problem.sizes
+            example, sizes = next(iter(kernels.values())), problem.sizes
             kernels = {
                 (l, m): kernels[l, m] if (l, m) in kernels else example.new_ones(example.shape[0], sizes[l], sizes[m])
                 for l, m in all_edges(problem.k)

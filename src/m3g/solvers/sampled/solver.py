@@ -106,17 +106,12 @@ class Sampled(Solver):
     exact = False
 
     def __post_init__(self) -> None:
-        for field in ("rank", "rounds", "max_rank", "max_steps"):
-            _checks.positive_int(field, getattr(self, field))
-        if self.fixed_steps is not None:
-            _checks.positive_int("fixed_steps", self.fixed_steps)
+        self.validate(_checks.positive_int, "rank", "rounds", "max_rank", "max_steps", "fixed_steps")
         _checks.one_of("form", self.form, ("auto", "products", "tuples"))
         if self.fixed_steps is not None and (self.form == "tuples" or self.rtol is not None):
             raise ValueError("fixed_steps must be None with form='tuples' or rtol, because both read the error.")
-        if self.rtol is not None:
-            _checks.positive("rtol", self.rtol)
-        if self.seed is not None:
-            _checks.seed("seed", self.seed)
+        self.validate(_checks.positive, "rtol")
+        self.validate(_checks.seed, "seed")
         if not isinstance(self.generator, (torch.Generator, type(None))):
             raise ValueError(f"generator must be a torch.Generator or None, got {type(self.generator).__name__}.")
         if self.seed is not None and self.generator is not None:

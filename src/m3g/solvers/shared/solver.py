@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -53,11 +53,15 @@ class Solver(ABC):
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         """Solve a validated problem; `weights` are k tensors with sum 1, or None for uniform weights."""
 
-    def check_counts(self, *fields: str) -> None:
-        """Raise unless each of these fields is a whole number of at least 1, or None."""
+    def validate(self, check: Callable[[str, Any], object], *fields: str) -> None:
+        """Replace the value of each of these fields of a frozen dataclass by `check(field, value)`.
+
+        None is valid for a field whose default is None.
+        """
         for field in fields:
-            if getattr(self, field) is not None:
-                _checks.positive_int(field, getattr(self, field))
+            value = getattr(self, field)
+            if value is not None or getattr(type(self), field) is not None:
+                object.__setattr__(self, field, check(field, value))
 
     def check_epsilon(self, epsilon: float) -> float:
         """Return epsilon if the solver supports it, otherwise raise."""
