@@ -2,6 +2,7 @@
 
     python -m benchmarks solvers                 writes results/solvers.{json,md,png} and the README's table
     python -m benchmarks solvers --only small    repeats one of PARTS and keeps the stored rows of the others
+    python -m benchmarks solvers --only tables   writes the tables from the stored rows, without measurements
 
 Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
 tolerance, with the same threads. Each measurement runs in a separate process, so that its peak memory can be measured.
@@ -11,6 +12,7 @@ Programs run in turns, so that changes of the load affect all of them.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -32,7 +34,9 @@ OUTSIDE_SIZES = [
     *[(24, 4), (48, 4), (80, 4), (12, 5), (24, 5), (10, 6), (12, 6), (8, 7)],
 ]
 OUTSIDE = [(n, k, epsilon) for n, k in OUTSIDE_SIZES for epsilon in (0.3, 0.1, 0.03)]
-PARTS = ("small", "medium", "outside", "large", "launches")
+PARTS = ("small", "medium", "outside", "large", "launches", "tables")
+# Bounds between the classes of problems by number of tuples.
+CLASSES = (10**6, 10**7)
 # Target: geometric mean of the speed-up over OTT-JAX in part "outside".
 OUTSIDE_TARGET = 300
 # Target speed-up over OTT-JAX, at every epsilon above.
@@ -78,15 +82,13 @@ def run(results: Path, only: str | None = None) -> None:
     if only is not None and path.exists():
         stored = json.loads(path.read_text())["rows"]
         rows = list(({_key(row): row for row in stored} | {_key(row): row for row in rows}).values())
-    report = {
-        "machine": {
+    if only != "tables":
+        machine = {
             "processor": platform.processor() or platform.machine(),
             "cores": os.cpu_count(),
             "python": platform.python_version(),
-        },
-        "rows": rows,
-    }
-    path.write_text(json.dumps(report, indent=1) + "\n")
+        }
+        path.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
     table = as_markdown(rows)
     (results / "solvers.md").write_text(table)
     print(table)
@@ -138,9 +140,31 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             f"{geometric_mean(ratios):.0f} times faster than OTT-JAX over {len(ratios)} problems with other sizes and "
             f"epsilons (geometric mean, k >= 3; target: {OUTSIDE_TARGET})."
         )
+    lines += _by_size(rows)
     lines += [_launches(row) for row in rows if row["program"] == "launches" and "failed" not in row]
     lines += [f"Failed: {row}" for row in rows if "failed" in row]
     return "\n".join(lines) + "\n"
+
+
+def _by_size(rows: list[dict[str, Any]]) -> list[str]:
+    """Return a table of the speed-up over OTT-JAX by number of tuples, over all rows with k >= 3 and a tol of 1e-3."""
+    cases = [(row["n"], row["k"], row["epsilon"]) for row in rows if row["program"] == "ott-jax" and row["k"] > 2]
+    pairs = [(case, find(rows, "m3g", *case, 1e-3), find(rows, "ott-jax", *case, 1e-3)) for case in cases]
+    ratios = [(case[0] ** case[1], peer["seconds"] / row["seconds"]) for case, row, peer in pairs if row and peer]
+    limits = (0, *CLASSES, math.inf)
+    low, high = (f"{limit:.0e}".replace("+0", "") for limit in CLASSES)
+    names = (f"less than {low}", f"{low} to {high}", f"at least {high}")
+    lines = [
+        "",
+        "| tuples (k >= 3) | problems | times faster than OTT-JAX (geometric mean) | range |",
+        "|---|---|---|---|",
+    ]
+    for name, least, most in zip(names, limits, limits[1:]):
+        chosen = [ratio for tuples, ratio in ratios if least <= tuples < most]
+        if chosen:
+            mean = f"{geometric_mean(chosen):.0f}"
+            lines.append(f"| {name} | {len(chosen)} | {mean} | {min(chosen):.0f} to {max(chosen):.0f} |")
+    return lines if len(lines) > 3 else []
 
 
 def _line(rows: list[dict[str, Any]], row: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The programs in benchmarks: every module imports, and every program rejects unknown options before it measures."""
 
 import importlib
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -44,3 +45,19 @@ def test_unknown_suites_and_parts_are_named(words, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         importlib.import_module("benchmarks.__main__").main()
     assert f"got {words[-1]!r}." in capsys.readouterr().err
+
+
+def test_the_stored_solver_tables_are_those_of_the_stored_rows():
+    results = ROOT / "benchmarks" / "results"
+    rows = json.loads((results / "solvers.json").read_text(encoding="utf-8"))["rows"]
+    table = importlib.import_module("benchmarks.solvers").as_markdown(rows)
+    assert (results / "solvers.md").read_text(encoding="utf-8") == table
+    # The README and the page on speed quote the means by number of tuples.
+    means = [
+        line.split(" | ")[2] for line in table.splitlines() if line.startswith(("| less than", "| 1e6", "| at least"))
+    ]
+    smaller, middle, larger = means
+    for page in ("README.md", "docs/results/speed.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert f"is {larger} for at least 10⁷" in text
+        assert f"{middle} for 10⁶ to 10⁷, and {smaller} for fewer" in text
