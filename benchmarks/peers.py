@@ -39,7 +39,7 @@ def m3g_value(views: Tensor, epsilon: float, tol: float) -> float:
 def ott(views: Tensor, epsilon: float, tol: float) -> Solve:
     """Return OTT-JAX's MMSinkhorn with its defaults, compiled before it is timed.
 
-    Its cost of the points divided by k is the circular variance.
+    With all points divided by k, its cost is the circular variance.
     """
     import jax
     import jax.numpy as jnp
