@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import pytest
 
-from m3g._options import Processor, fits, in_words, typed
+from m3g._options import Processor, in_words, matches, typed
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from m3g._options import Processor, fits, in_words, typed
     ],
 )
 def test_a_value_fits_its_annotation(value, hint, expected):
-    assert fits(value, hint) is expected
+    assert matches(value, hint) is expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Catalogue of losses, encoders, data sets and kinds of views by name, with the options of each.
 
-The options of a class are the arguments of its constructor. They are parsed from its source instead of imported,
-because an import takes seconds and a misspelt option should be reported at once.
+The options of a class are the arguments of its constructor. They are parsed from the source of the class, because its
+import takes seconds and a misspelt option should be reported at once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
         return list(self.annotations())
 
     def annotations(self) -> dict[str, str]:
-        """Return the type annotations of the constructor's arguments, as in the source, by name; "" if there is none.
+        """Return the type annotation of each argument of the constructor, as in the source; "" if there is none.
 
         Example:
             >>> LOSSES["mmcr"].annotations()
@@ -181,7 +181,7 @@ def reading_options() -> tuple[str, ...]:
 
 
 def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
-    """Return the entry with this name; if there is none, raise an error that names the argument `what`."""
+    """Return the entry with this name; `what` names the argument in the error if there is none."""
     return entries[one_of(what, name, entries)]
 
 

@@ -167,8 +167,8 @@ def masked_and_scaled(
 ) -> Tensor:
     """Return views (..., k, n, d) with missing points set to zero and, with `normalize`, the others of unit length.
 
-    Non-finite entries and, with `normalize`, zero vectors are rejected. Without `check_entries`, they are not, and the
-    result contains NaN or inf.
+    Non-finite entries and, with `normalize`, zero vectors are rejected. Without `check_entries`, they are
+    accepted, and the result contains NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -188,7 +188,7 @@ def masked_and_scaled(
 
 
 def _lengths(points: Tensor) -> Tensor:
-    """Return the norms |x| (..., 1), computed in float64 if the squares would overflow or underflow in float32."""
+    """Return the norms |x| (..., 1), computed in float64 if the squares could overflow or underflow in float32."""
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
@@ -239,7 +239,7 @@ def readable(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def not_vmapped(name: str, tensor: Tensor, *, why: str = "the solver reads its error") -> None:
+def not_vmapped(name: str, tensor: Tensor, *, why: str = "the solver reads the marginal error on the host") -> None:
     """Reject tensors under `torch.vmap`, for code that reads values on the host or draws random numbers."""
     if torch._C._functorch.is_batchedtensor(tensor):
         raise ValueError(

@@ -31,7 +31,7 @@ class _Handler:
 
     During an import, a `KeyboardInterrupt` may be discarded by a callback or a compiled module, surface as another
     error, or change the exit code. During the imports at the start of a command, SIGINT therefore ends the process
-    immediately. During any other import, the second SIGINT does.
+    immediately. During any other import, only the second SIGINT does.
     """
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ def raising_interrupts() -> Iterator[None]:
 
 @contextlib.contextmanager
 def children_without_interrupts() -> Iterator[None]:
-    """Block SIGINT in child processes; a second thread receives it for this process, so that its handlers still run."""
+    """Block SIGINT in child processes. In this process, a second thread receives it, so that handlers still run."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

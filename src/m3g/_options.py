@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_orig
 
 from m3g._values import is_whole, plain
 
-# Options by name, as in a settings file: arguments of a class or function, which `typed` validates against its
-# annotations.
+# Options by name, as in a settings file: arguments of a class or function, which `typed` compares with the annotations.
 Options: TypeAlias = Mapping[str, Any]
 Annotation: TypeAlias = object  # `int`, `int | None`, `Literal["a", "b"]`, ...
 
@@ -51,7 +50,7 @@ def typed(function: Callable[..., object], options: Options, *, prefix: str = ""
     """
     hints = get_type_hints(function.__init__ if isinstance(function, type) else function)  # type: ignore[misc]
     for name, value in options.items():
-        if name in hints and not fits(value, hints[name]):
+        if name in hints and not matches(value, hints[name]):
             raise ValueError(f"{prefix}{name} must be {in_words(hints[name])}, got {value!r}.")
 
 
@@ -66,19 +65,19 @@ _WORDS: dict[Annotation, str] = {
 }
 
 
-def fits(value: object, hint: Annotation) -> bool:
+def matches(value: object, hint: Annotation) -> bool:
     """Return whether a plain value matches an annotation."""
     origin, inner, value = get_origin(hint), get_args(hint), plain(value)
     if hint is Any:
         return True
     if origin in (Union, UnionType):
-        return any(fits(value, part) for part in inner)
+        return any(matches(value, part) for part in inner)
     if origin is Literal:
         return value in inner
     if origin is tuple:
-        return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(fits, value, inner))
+        return isinstance(value, (list, tuple)) and len(value) == len(inner) and all(map(matches, value, inner))
     if origin is Sequence:
-        return isinstance(value, (list, tuple)) and all(fits(part, inner[0]) for part in value)
+        return isinstance(value, (list, tuple)) and all(matches(part, inner[0]) for part in value)
     kind = Mapping if is_typeddict(hint) else origin or hint
     assert isinstance(kind, type), hint
     if kind in (int, float):

@@ -111,7 +111,7 @@ def match(
 
     Complexity: that of `m3g.solve`, plus one pass over the n^k tuples. Beyond 2^26 tuples, a local search by coordinate
     ascent replaces this pass, starting at the most probable partner of a point in every view, and `alternatives` must
-    be 1.
+    be 1. A one-to-one matching solves assignment problems in O(n³) instead.
 
     Example:
         >>> import torch, m3g

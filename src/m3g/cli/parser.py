@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from m3g._options import Annotation, fits, in_words
+from m3g._options import Annotation, in_words, matches
 from m3g._values import suggestion
 from m3g.training.settings.plain_yaml import plain_yaml
 
@@ -83,7 +83,7 @@ def _value(text: str, hint: Annotation) -> object:
         value = plain_yaml(text)
     except (yaml.YAMLError, ValueError):
         value = text
-    if not fits(value, hint):
+    if not matches(value, hint):
         raise argparse.ArgumentTypeError(f"must be {in_words(hint)}, got {value!r}.")
     return value
 
