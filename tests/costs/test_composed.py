@@ -149,7 +149,7 @@ def test_sums_over_slabs_add_up_to_the_full_sum(monkeypatch):
     [
         (lambda: as_cost(3), "cost must be one of .* got 3"),
         (lambda: -1 * CV, "the weight of a cost must be a positive finite number, got -1"),
-        (lambda: CV + 1, "a cost can only be added to another cost, got int"),
+        (lambda: CV + 1, "every term of a sum must be a cost, got int"),
         (lambda: CV[1], "features must be a range start:stop, got 1"),
         (lambda: CV[::2], "features must be a range start:stop"),
         (lambda: CV[-2:], "start must be a whole number of features or a fraction from 0.0 to 1.0, got -2"),

@@ -1,4 +1,4 @@
-"""Costs of k-tuples of points, in forms whose structure solvers exploit.
+"""Costs of k-tuples of points, in structured forms that solvers exploit.
 
 A `Cost` applied to views is a `Problem`, the input of a solver; a solver returns a `Coupling`. Notation in docstrings:
 k views with n_l points of d features each, N = Σ n_l points in total, b problems in a batch. A tuple t consists of the

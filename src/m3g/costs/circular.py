@@ -155,7 +155,7 @@ class CircularVarianceProblem(PairwiseProblem):
         return out
 
     def log_kernels(self, epsilon: float, dtype: torch.dtype) -> LogKernels:
-        """Return the exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps), and the shifts of the other terms.
+        """Return the exponents s (⟨x_l, x_m⟩ - 1) with s = 2 · factor / (k² eps); the shifts contain all other terms.
 
         For unit vectors, the exponents are at most 0, and the shifts are 0.
         """

@@ -45,7 +45,7 @@ class SumCost(Cost):
     def __post_init__(self) -> None:
         for _, cost in self.terms:
             if not isinstance(cost, Cost):
-                raise ValueError(f"a cost can only be added to another cost, got {type(cost).__name__}.")
+                raise ValueError(f"every term of a sum must be a cost, got {type(cost).__name__}.")
         terms = tuple((_checks.positive("the weight of a cost", weight), cost) for weight, cost in self.terms)
         object.__setattr__(self, "terms", terms)
 

@@ -125,7 +125,7 @@ def outer(scalings: Sequence[Tensor]) -> Tensor:
 
 
 def additive(singles: Sequence[Tensor], pairs: Pairs) -> Tensor:
-    """Return Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), by two passes over it.
+    """Return Σ_l s_l[i_l] + Σ_{l<m} G_lm[i_l, i_m] as a tensor (b, n_1, …, n_k), in two passes over this tensor.
 
     Args:
         singles: s_l (b, n_l), one per view.

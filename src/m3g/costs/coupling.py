@@ -69,7 +69,7 @@ class SquaredMeans:
         def products(l: int, m: int) -> Tensor:
             return torch.baddbmm(singles[l], parts[l], parts[m].mT, beta=int(m == k - 1), alpha=2 / k**2)
 
-        # |Σ x|² = Σ_l |x_l|² + 2 Σ_{l<m} ⟨x_l, x_m⟩. The term of view l is added to its last pair.
+        # |Σ x|² = Σ_l |x_l|² + 2 Σ_{l<m} ⟨x_l, x_m⟩. The term |x_l|² is added to the last pair of view l.
         self.pairs, *rest = [[products(l, m) for m in range(l + 1, k)] for l in range(k - 1)]
         self.rest = singles[-1].squeeze(2)
         for pairs in reversed(rest):

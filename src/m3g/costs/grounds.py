@@ -60,10 +60,10 @@ def _wide(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return |x - y|² by one matrix product, and |x|² + |y|², to which its rounding error is proportional.
+    """Return |x - y|² by one matrix product, and |x|² + |y|², to which the rounding error is proportional.
 
-    The mean of y is first subtracted from x and y. Distances do not change, but the rounding error then depends on the
-    spread of the points instead of their distance from the origin.
+    The mean of y is first subtracted from x and y. This does not change distances, and the rounding error then depends
+    on the spread of the points instead of their distance from the origin.
     """
     centre = y.detach().mean(-2, keepdim=True)
     x, y = x - centre, y - centre

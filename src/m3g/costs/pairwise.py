@@ -34,8 +34,8 @@ class PairwiseCost(Cost):
 
     .. math:: c(z_1, \dots, z_k) = \sum_{l<m} w_{lm}\, g_{lm}(z_l, z_m)
 
-    Complexity: n² ground costs per edge. A sweep of solver="factored" then takes O(k² n²) on a tree, such as a chain or
-    a star, and O(n^k) on a complete graph.
+    Complexity: n² ground costs per edge. A sweep of solver="factored" then takes O(k² n²) on a large tree, such as a
+    chain or a star, and O(n^k) on a complete graph.
 
     Args:
         ground: "sqeuclidean", "cosine", "coulomb", or a function of two tensors (..., n, d) and (..., m, d) that
@@ -43,8 +43,8 @@ class PairwiseCost(Cost):
             edge.
         weights: {(l, m): w_lm} with w_lm >= 0. Pairs not listed, or with weight 0, have no edge. None gives every pair
             weight 1.
-        neutral: cost of a pair with a missing point. By default, losses impute missing points if all ground costs are
-            "sqeuclidean" or "cosine". Otherwise, the default is the cost of orthogonal unit vectors for a named ground
+        neutral: cost of a pair with a missing point. None means that losses impute missing points if all ground costs
+            are "sqeuclidean" or "cosine". Otherwise, None means the cost of orthogonal unit vectors for a named ground
             cost, and 0 for a function.
 
     Example:

@@ -52,7 +52,7 @@ class MultilinearProduct(Cost):
         return True
 
     def slope(self, k: int) -> float:
-        """Return 1, because -c = ⟨z, query⟩: the root mean square length of a query of random views is 1."""
+        """Return 1, because -c = ⟨z, query⟩. A query of random views has a root mean square length of 1."""
         return 1.0
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
