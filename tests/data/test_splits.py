@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m3g.data.splits import split_rows
+from m3g.data.splits import read_split, split_rows
 
 
 @settings(deadline=None, max_examples=40)
@@ -51,3 +51,9 @@ def test_a_group_is_in_one_split(subjects, seed):
 def test_impossible_splits_are_errors(options, words):
     with pytest.raises(ValueError, match=words):
         split_rows(**options, seed=0)
+
+
+def test_a_list_of_subjects_may_have_a_byte_order_mark(tmp_path):
+    (tmp_path / "split.csv").write_text("subject,split\na,train\nb,test\n", encoding="utf-8-sig")
+    parts = read_split(tmp_path / "split.csv", np.array(["b", "a", "a"]))
+    assert {name: rows.tolist() for name, rows in parts.items()} == {"train": [1, 2], "val": [], "test": [0]}

@@ -7,7 +7,7 @@ from m3g.nets import MLP, build_encoders, build_net
 
 
 def test_shared_needs_one_shape_and_separate_encoders_share_nothing():
-    with pytest.raises(ValueError, match="views must have one shape with shared=True"):
+    with pytest.raises(ValueError, match="views must have the same shape with shared=True"):
         build_encoders("mlp", view_shapes=[(3,), (4,)], shared=True)
     assert len(build_encoders("mlp", view_shapes=[(3,), (3,)], shared=True)) == 1
     first, second = build_encoders(MLP(3), view_shapes=[(3,), (3,)])
@@ -29,3 +29,5 @@ def test_views_have_their_own_encoders_share_them_or_freeze_them():
     again.load_state_dict(net.state_dict())
     with pytest.raises(ValueError, match="share must be an earlier view of the same shape"):
         build_net([(3,), (4,)], encoder=[{"kind": "mlp"}, {"share": 0}])
+    with pytest.raises(ValueError, match="got view 7 for view 1 of the shapes"):
+        build_net([(3,), (3,)], encoder=[{"kind": "mlp"}, {"share": 7}])

@@ -46,7 +46,7 @@ class ViewsData(LightningDataModule):
     """Base class of data modules. A subclass sets the attributes below and `datasets` in its constructor.
 
     `datasets` contains a dataset for each split. Its `__getitems__` maps a list of rows to a `Batch`, so that a batch
-    is read as a whole. In training, the rows are those of `EpochSampler`; otherwise, they are row numbers.
+    is read as a whole. In training, the list contains the draws of `EpochSampler`; otherwise, it contains row numbers.
 
     Attributes:
         k: number of views.
@@ -142,7 +142,7 @@ class ViewsData(LightningDataModule):
         return self.loader("test")
 
     def arrays(self, split: Split, *, most: int | None = None) -> tuple[list[Tensor], Tensor | None, Tensor | None]:
-        """Read a split, or `most` of its rows: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
+        """Read a split, or at most `most` rows of it: k tensors (n, ...), mask (k, n) or None, labels (n,) or None."""
         if self.num_rows(split) == 0:
             raise ValueError(f"split must have at least one row, got none in {split!r}: increase its fraction.")
         batches: list[Batch] = list(self.loader(split, most=most))
@@ -211,7 +211,7 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
 
 
 def _position(trainer: Trainer) -> tuple[int, int]:
-    """Return the current epoch and the number of its finished batches, which are not 0 in a resumed run.
+    """Return the current epoch and the number of its finished batches; a resumed run continues from both.
 
     A checkpoint is written after a batch or epoch has been processed, but before Lightning counts it as completed.
     """

@@ -52,7 +52,6 @@ def split_rows(
     return {name: np.sort(rows) for name, rows in _cut(order, "row", val=val, test=test).items()}
 
 
-# Other names of the splits.
 OTHER_NAMES = {"validation": "val", "valid": "val", "dev": "val", "training": "train", "testing": "test"}
 
 
@@ -74,8 +73,8 @@ def given_split(names: Sequence[object], groups: np.ndarray | None = None) -> di
         for row, (group, part) in enumerate(zip(groups.tolist(), row_splits.tolist())):
             if part_of.setdefault(group, part) != part:
                 raise ValueError(
-                    f"split must have every group in one split, got {group!r} in {part_of[group]!r} and in {part!r} "
-                    f"(row {row})."
+                    f"split must assign every group to one split, got {group!r} in {part_of[group]!r} and in "
+                    f"{part!r} (row {row})."
                 )
     return {part: np.flatnonzero(row_splits == part) for part in SPLITS}
 
@@ -87,7 +86,7 @@ def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
     """
     if not path.is_file():
         raise ValueError(f"splits must be a .csv file that exists, got {str(path)!r}: check the path.")
-    with open(path, newline="") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file:
         lines = [line for line in csv.reader(file) if line]
     if not lines or lines[0] != ["subject", "split"]:
         raise ValueError(f"splits must be a .csv file with the columns subject,split, got others in {str(path)!r}.")

@@ -44,7 +44,7 @@ def build_encoders(
 ) -> list[nn.Module]:
     """Return a list of one encoder per view or, with `shared`, of one encoder for all views.
 
-    With `shared`, the views must have one shape.
+    With `shared`, all views must have the same shape.
 
     `spec` is one description for all views, or a list of one mapping per view (see `build_net`). The other arguments
     are those of `build_encoder`.
@@ -60,7 +60,7 @@ def build_encoders(
         ]
     if len({tuple(shape) for shape in view_shapes}) > 1:
         raise ValueError(
-            f"views must have one shape with shared=True, got {[tuple(shape) for shape in view_shapes]}: "
+            f"views must have the same shape with shared=True, got {[tuple(shape) for shape in view_shapes]}: "
             "use one encoder per view (shared=False)."
         )
     return [build(spec, input_shape=view_shapes[0])]
@@ -71,15 +71,16 @@ def _encoders_per_view(
 ) -> list[nn.Module]:
     """Return one encoder per view: the encoder of an earlier view (`share`), or a new one, possibly frozen."""
     if len(specs) != len(view_shapes):
-        raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got {len(specs)}.")
+        raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got a list of {len(specs)}.")
     encoders: list[nn.Module] = []
     for l, (spec, shape) in enumerate(zip(specs, view_shapes)):
         earlier = spec.get("share")
         if earlier is not None:
             if not 0 <= earlier < l or tuple(view_shapes[earlier]) != tuple(shape):
+                shapes = [tuple(view_shape) for view_shape in view_shapes]
                 raise ValueError(
-                    f"share must be an earlier view of the same shape, got view {earlier} for view {l}, with shapes "
-                    f"{tuple(view_shapes[earlier])} and {tuple(shape)}."
+                    f"share must be an earlier view of the same shape, got view {earlier} for view {l} of the shapes "
+                    f"{shapes}."
                 )
             encoders.append(encoders[earlier])
             continue

@@ -26,6 +26,13 @@ def test_views_are_augmentations_of_one_image_and_plain_in_evaluation(tmp_path):
         ImageArrays(tmp_path / "images.npz", k=1)
 
 
+def test_a_changed_file_is_read_again(tmp_path):
+    for value in (0, 255):
+        np.savez(tmp_path / "images.npz", images=np.full((10, 8, 8, 1), value, dtype=np.uint8))
+        (view, _), _, _ = ImageArrays(tmp_path / "images.npz").arrays("test")
+        assert (view == (1 if value else -1)).all()
+
+
 def test_rows_of_a_group_stay_in_one_split(tmp_path):
     random = np.random.default_rng(0)
     groups = np.array([f"subject{i % 7}" for i in range(70)])

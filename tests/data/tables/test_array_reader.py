@@ -51,6 +51,9 @@ def test_memory_mapped_rows_give_the_same_batches(tmp_path, monkeypatch):
     np.save(tmp_path / "b.npy", np.where(np.arange(300).reshape(50, 6) == 100, np.inf, b.reshape(50, 6)))
     with pytest.raises(ValueError, match=r"finite, or entirely NaN if missing, but row 16 of .* is neither"):
         Arrays(paths)
+    np.save(tmp_path / "b.npy", np.where(np.arange(300).reshape(50, 6) == 100, 1e300, b.reshape(50, 6)))
+    with pytest.raises(ValueError, match=r"finite, or entirely NaN if missing, but row 16 of .* is neither"):
+        Arrays(paths)  # infinite in float32
     np.save(tmp_path / "b.npy", b[:40])
     with pytest.raises(ValueError, match=r"same number of rows .* got a 50, b 40"):
         Arrays(paths)

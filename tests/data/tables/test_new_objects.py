@@ -1,9 +1,15 @@
 """New rows are read like those of the training."""
 
 import numpy as np
+import pytest
+import torch
+from PIL import Image
 
 from frames import FRAME, WRITERS
 from m3g.cli import main
+from m3g.data.images.augment import as_float, normalize
+from m3g.data.images.reading import load_image
+from m3g.data.tables.new_objects import from_cells, from_pixels
 
 
 def test_new_rows_are_read_in_the_same_way(tmp_path):
@@ -17,3 +23,18 @@ def test_new_rows_are_read_in_the_same_way(tmp_path):
     found = [np.load(tmp_path / f"{name}.npz")["embeddings"] for name in WRITERS]
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(12, 20, 3), (22, 12, 3)])
+def test_pixels_are_cropped_like_files(tmp_path, shape):
+    pixels = np.random.default_rng(0).integers(0, 255, shape).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    expected = normalize(as_float(load_image(tmp_path / "x.png", 12)))
+    assert torch.equal(from_pixels(torch.from_numpy(pixels)[None], 12, {"kind": "image"})[0], expected)
+
+
+def test_columns_of_different_lengths_are_rejected():
+    recipe = {"kind": "table", "columns": ["a", "b"], "layout": [("numbers", "a", 0.0, 1.0, False)]}
+    for values, got in (({"a": [1.0, 2.0], "b": [1.0]}, "{'a': 2, 'b': 1}"), ({}, "none")):
+        with pytest.raises(ValueError, match=f"'t' must have columns of the same length, got {got}"):
+            from_cells("t", recipe, values)

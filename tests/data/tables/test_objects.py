@@ -1,6 +1,7 @@
 """Tables of objects: every format gives the same views, and every kind is read correctly."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -82,6 +83,16 @@ def test_a_datasets_folder_contains_its_files_and_splits(animals, tmp_path):
     (tmp_path / "saved" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "validation", "test"]}))
     data = Objects(tmp_path / "saved", batch_size=4, encoder="text")
     assert [data.num_rows(split) for split in ("train", "val", "test")] == [20, 4, len(full) - 24]
+    for file, content, message in (
+        ("train/state.json", {}, "state.json must have a list '_data_files'"),
+        ("train/state.json", {"_data_files": ["data.arrow"]}, "state.json must have a filename for every file"),
+        ("dataset_dict.json", ["train"], "dataset_dict.json must have a list 'splits'"),
+        ("dataset_dict.json", {"splits": ["../saved"]}, "dataset_dict.json refers to folders outside its folder"),
+    ):
+        shutil.copytree(tmp_path / "saved", tmp_path / "copy", dirs_exist_ok=True)
+        (tmp_path / "copy" / file).write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=f"table must be a table that can be read, got .*{message}"):
+            Objects(tmp_path / "copy")
     assert data.view_kinds == ["image", "audio", "text"]
     by_path = Objects(
         write_csv(folder, [{key: row[key] for key in ("photo", "sound", "caption")} for row in kept], "some.csv"),

@@ -51,6 +51,17 @@ def test_unpaired_cells_are_missing_entries(cells):
     assert source.column("type") == cells.obs["type"].tolist()
 
 
+def test_a_modality_without_a_matrix_is_not_a_view(cells):
+    part = cells.mod["rna"]
+    part.X = None
+    part.obsm["spatial"] = np.ones((70, 2))
+    part.write_h5ad("cells.h5ad")
+    assert list(open_table("cells.h5ad").types) == ["spatial", "type"]
+    with mudata.set_options(pull_on_update=False):
+        cells.write("cells.h5mu")
+    assert list(open_table("cells.h5mu").types) == ["protein", "type"]
+
+
 def test_embeddings_are_written_back_to_the_file(cells):
     assert main(["train", "--table", "cells.h5mu", "--labels", "type", *QUICK, "--out", "run"]) == 0
     assert main(["embed", "run", "--out", "new.h5mu"]) == 0

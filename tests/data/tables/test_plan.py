@@ -47,3 +47,13 @@ def test_a_dry_run_prints_kinds_columns_and_notes(tmp_path, capsys):
     assert "note: columns are separated by semicolons\n" in printed
     assert "note: decimal commas are read as points in price\n" in printed
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_the_view_of_the_other_numbers_has_a_free_name(tmp_path):
+    random = np.random.default_rng(0)
+    np.savetxt(tmp_path / "t.csv", random.normal(size=(30, 4)), delimiter=",", header="a,b,c,d", comments="")
+    view = {"table": {"columns": ["a"]}, "numbers": {"columns": ["b"]}}
+    data = Objects(tmp_path / "t.csv", view={name: {"kind": "table", **options} for name, options in view.items()})
+    assert {name: recipe["columns"] for name, recipe in zip(data.view_names, data.inputs)} == {
+        "table": ["a"], "numbers": ["b"], "numbers_2": ["c", "d"],
+    }  # fmt: skip

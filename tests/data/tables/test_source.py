@@ -44,7 +44,7 @@ WRONG = {
     "a group in two splits": (
         lambda c: [{**row, "part": "test" if i % 2 else "train"} for i, row in enumerate(c)],
         ["--split", "part", "--groups", "home"],
-        "every group in one split, got 'home 0' in 'train' and in 'test'",
+        "split must assign every group to one split, got 'home 0' in 'train' and in 'test'",
     ),
     "an unknown split": (
         lambda c: [{**row, "part": "train" if i else "exam"} for i, row in enumerate(c)],

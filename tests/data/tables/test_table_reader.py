@@ -22,3 +22,10 @@ def test_numbers_and_categories_are_fitted_on_the_training_rows(tmp_path):
     new = views[data.view_names.index("table")]
     assert new[0, 1:3].tolist() == [0, 0]  # a category that training did not have
     assert mask[data.view_names.index("table")].tolist() == [True, False]
+
+
+def test_long_codes_are_different_categories(tmp_path):
+    codes = ["1234567", "1234568", "A12"]
+    content = [{"code": codes[i % 3], "word": f"text {i}", "part": "test" if i == 29 else "train"} for i in range(30)]
+    data = Objects(write_csv(tmp_path, content), split="part", view={"code": {"kind": "table"}})
+    assert data.inputs[data.view_names.index("code")]["layout"] == [("categories", "code", codes)]

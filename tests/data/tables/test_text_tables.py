@@ -54,9 +54,9 @@ def test_one_text_column_with_commas_in_a_tsv_file_is_not_split(tmp_path):
 @pytest.mark.parametrize(
     ("before", "rows", "message"),
     [
-        ("# exported today\n# in mm\n", ROWS, "row 1 has 3 cells, but the first row names 1"),
-        ("", [(i, *row) for i, row in enumerate(ROWS)], "row 0 has 4 cells, but the first row names 3"),
-        ("", [*ROWS, (*ROWS[0], "more")], "row 20 has 4 cells, but the first row names 3"),
+        ("# exported today\n# in mm\n", ROWS, "row 1 has 3 cells, but the first line has 1:"),
+        ("", [(i, *row) for i, row in enumerate(ROWS)], "row 0 has 4 cells, but the first line has 3:"),
+        ("", [*ROWS, (*ROWS[0], "more")], "row 20 has 4 cells, but the first line has 3:"),
     ],
     ids=["comments", "row names of R", "ragged"],
 )
@@ -141,7 +141,7 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
     book.active.append(["a"])
     book.active.append(["x", "y"])
     book.save(path)
-    with pytest.raises(ValueError, match="row 0 has 2 cells, but the first row names 1"):
+    with pytest.raises(ValueError, match="row 0 has 2 cells, but the first row has 1:"):
         Objects(path)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ImportError, match=r"pip install 'm3g\[xlsx\]'"):

@@ -44,7 +44,7 @@ class AlignedDomains(ViewsData):
         if self.k < 2:
             raise ValueError(f"domains must include at least 2 that are not held out, got {self.k}: {self.view_names}.")
 
-    def _set_epoch(self, points_per_epoch: int | None) -> None:
+    def _set_points_per_epoch(self, points_per_epoch: int | None) -> None:
         """Set the points per epoch, by default the number of training images divided by the number of seen domains."""
         self._train_members = self._by_class("train")
         if not shared_classes(self._train_members):

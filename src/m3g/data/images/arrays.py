@@ -14,7 +14,7 @@ from torch.nn.functional import affine_grid, grid_sample
 from m3g import _checks
 from m3g.data.base import ViewsData, class_codes
 from m3g.data.batch import TensorRows
-from m3g.data.images.reading import as_signed, read_archive
+from m3g.data.images.reading import as_signed, read_archive, version_of
 from m3g.data.sampling import Draw, generator
 from m3g.data.splits import SPLITS, split_rows
 
@@ -97,7 +97,7 @@ class ImageArrays(ViewsData):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
         if _checks.positive_int("k", k) < 2:
             raise ValueError(f"k must be at least 2 views, got {k}.")
-        images, labels = _read(Path(path))
+        images, labels = _read(Path(path), version_of(Path(path)))
         codes = None
         if labels is not None:
             self.class_names, codes = class_codes(labels)
@@ -112,8 +112,8 @@ class ImageArrays(ViewsData):
 
 
 @lru_cache(maxsize=1)
-def _read(path: Path) -> tuple[Tensor, np.ndarray | None]:
-    """Read images as floats in [-1, 1] (n, c, h, w) and their classes; the last result is cached."""
+def _read(path: Path, version: tuple[int, int]) -> tuple[Tensor, np.ndarray | None]:
+    """Read images as floats in [-1, 1] (n, c, h, w) and their classes; cached until another file or version is read."""
     arrays = read_archive(path)
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:

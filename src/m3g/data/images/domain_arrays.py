@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from m3g.data.batch import Batch, TensorRows
 from m3g.data.images.aligned import AlignedDomains
-from m3g.data.images.reading import as_signed, read_archive
+from m3g.data.images.reading import as_signed, read_archive, version_of
 from m3g.data.sampling import Draw, aligned_points, generator
 from m3g.data.splits import SPLITS, Split, split_rows
 
@@ -117,7 +117,7 @@ class DomainArrays(AlignedDomains):
             self.members.update({(name, split): start + rows[split] for split in SPLITS})
             start += len(labels)
         self.view_shapes = [tuple(self.images.shape[1:])] * self.k
-        self._set_epoch(points_per_epoch)
+        self._set_points_per_epoch(points_per_epoch)
         for split in SPLITS:
             points = aligned_points(self._by_class(split))
             self.datasets[split] = AlignedRows(self.images, self.labels, points, shift=shift, seed=seed)
@@ -127,9 +127,13 @@ class DomainArrays(AlignedDomains):
         return TensorRows([self.images[take]], None, self.labels[take], take)
 
 
-@lru_cache(maxsize=2)
 def read_domains(path: Path) -> dict[str, tuple[Tensor, np.ndarray]]:
     """Return, for each domain, its images as floats in [-1, 1] (n, c, h, w) and their classes; cached for reuse."""
+    return _read(path, version_of(path))
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, version: tuple[int, int]) -> dict[str, tuple[Tensor, np.ndarray]]:
     arrays, domains = read_archive(path), {}
     for name, array in arrays.items():
         if name.endswith("_label"):

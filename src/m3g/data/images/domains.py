@@ -75,7 +75,7 @@ class Domains(AlignedDomains, ImageData):
         self.files = []
         names = list(dict.fromkeys([*names, *self.held_out]))
         self.labels, self.members = self._read(Path(root), names, val=val, test=test, split_seed=split_seed)
-        self._set_epoch(points_per_epoch)
+        self._set_points_per_epoch(points_per_epoch)
         for split in SPLITS:
             self.datasets[split] = self._training_rows(self._points(split))
 

@@ -56,6 +56,12 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
         return {name: stored[name] for name in stored.files}
 
 
+def version_of(path: Path) -> tuple[int, int]:
+    """Return the modification time and size of a file, so that a cache of its content notices changes."""
+    status = path.stat() if path.exists() else None
+    return (0, 0) if status is None else (status.st_mtime_ns, status.st_size)
+
+
 def as_signed(images: np.ndarray) -> Tensor:
     """Convert uint8 images (n, h, w, c) to floats in [-1, 1] (n, c, h, w)."""
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div(127.5).sub(1.0)

@@ -57,7 +57,7 @@ def prepare_recordings(
     """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
 
     `Signals(out, splits=out / "split.csv")` loads the result and scales every window of every channel to mean 0 and
-    standard deviation 1. Signals are resampled but not filtered otherwise. Each window lies within one scored stage, so
+    standard deviation 1. Signals are resampled but not otherwise filtered. Each window lies within one scored stage, so
     samples before the first stage are dropped. The split is by subject and written to `split.csv`. It depends only on
     the seed and the sorted names of the subjects. The fractions of training, validation and test subjects are 80, 20
     and 0 % for physionet2018, and 60, 20 and 20 % for sleep-edf.

@@ -30,7 +30,8 @@ class Signals(ViewsData):
 
     Args:
         paths: the files, or a folder of `.npz` files, such as the output of `m3g prepare`.
-        channels: names (or numbers) of the channels to use, in this order; by default all.
+        channels: the channels to use, in this order, by name, or by number if the files contain no names; by default
+            all.
         window: samples per window; by default each recording is one window. An incomplete last window is dropped.
         signals, subject, label: names of the arrays in the files.
         batch_size: windows per step and process.
@@ -70,11 +71,11 @@ class Signals(ViewsData):
         contents = [_read(file, channels, window, signals, subject, label) for file in files]
         file_windows, file_subjects, file_labels, file_channels = zip(*contents)
         self.view_names = file_channels[0]
-        shapes = {(array.shape[1:], tuple(names)) for array, names in zip(file_windows, file_channels)}
-        if len(shapes) > 1:
+        layouts = {f"{', '.join(names)} ({part.shape[2]} samples)" for part, names in zip(file_windows, file_channels)}
+        if len(layouts) > 1:
             raise ValueError(
                 "paths must be files with the same channels and window, got "
-                f"{' and '.join(str(shape) for shape, _ in sorted(shapes)[:2])}: set channels and window."
+                f"{' and '.join(sorted(layouts)[:2])}: set channels and window."
             )
         windows = np.concatenate(file_windows)
         subjects = np.concatenate(file_subjects)
@@ -179,7 +180,8 @@ def _scaled(windows: np.ndarray, file: Path) -> np.ndarray:
             f"signals must be finite numbers, got NaN or inf in window {n}, channel {channel} of {str(file)!r}: "
             "remove such windows."
         )
-    deviation = windows.std(-1, keepdims=True)
-    # A constant channel, such as a loose electrode, becomes zero.
-    scaled: np.ndarray = (windows - windows.mean(-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    # A constant channel, such as a loose electrode, becomes exactly zero, because its first sample is subtracted.
+    shifted = windows - windows[..., :1]
+    deviation = shifted.std(-1, keepdims=True)
+    scaled: np.ndarray = (shifted - shifted.mean(-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
     return scaled

@@ -91,8 +91,8 @@ def check_widths(file: Path, separator: str) -> None:
         for number, row in enumerate(filter(None, rows)):
             if len(row) != width:
                 raise OSError(
-                    f"row {number} has {len(row)} cells, but the first row names {width}: correct it, name columns, "
-                    "or remove lines above the names"
+                    f"row {number} has {len(row)} cells, but the first line has {width}: correct the row, name "
+                    "every column, or remove lines above the names"
                 )
 
 

@@ -1,4 +1,4 @@
-"""Location of files that were moved: the files that the cells of a table name, and paths below a new folder."""
+"""Search for the files that a table refers to, including files that were moved to another folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class MissingFileError(ValueError):
-    """A file that a table names does not exist, or is outside the folders of the table."""
+    """A file that a table refers to does not exist, or is outside the folders of the table."""
 
 
 def below(root: Path, path: Path) -> Iterator[Path]:
@@ -25,10 +25,10 @@ def below(root: Path, path: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Folders:
-    """Folders of the files that the cells of a table name.
+    """Folders that are searched for the files that a table refers to.
 
     Attributes:
-        table: folder of the table, to which paths are relative.
+        table: folder of the table; paths in cells are relative to it.
         root: new folder of files that were moved, searched first (`below`); None if no files were moved.
     """
 
@@ -45,9 +45,9 @@ class Folders:
         return any(resolved.is_relative_to(folder) for folder in self._resolved)
 
     def find(self, cell: str, *, allow_outside: bool) -> Path | None:
-        """Return the file that a cell names, also with the separators of Windows; None if there is none.
+        """Return the file whose path is in a cell, possibly with the separators of Windows; None if there is none.
 
-        Unless `allow_outside`, other folders are not accessed, so that the result does not reveal their content.
+        Unless `allow_outside` is set, no other folder is accessed, so that the result does not reveal its content.
         """
         for name in dict.fromkeys([cell, cell.replace("\\", "/")]):
             moved = () if self.root is None else below(self.root, Path(name))

@@ -104,7 +104,8 @@ def read_rows(
         flat = chunk.reshape(len(chunk), -1)
         chunk_present = ~np.isnan(flat).all(1) if rows.dtype.kind == "f" else np.ones(len(flat), dtype=bool)
         present[start : start + len(chunk)] = chunk_present
-        invalid = chunk_present & ~np.isfinite(flat).all(1)
+        with np.errstate(over="ignore"):  # batches are float32, in which large numbers are infinite
+            invalid = chunk_present & ~np.isfinite(flat.astype(np.float32)).all(1)
         if invalid.any():
             row = start + int(np.flatnonzero(invalid)[0])
             raise ValueError(

@@ -110,7 +110,7 @@ def read_columns(
 ) -> list[Column]:
     """Return one column per reader.
 
-    The table is read twice: to fit the readers, unless `new` is set, and to store the encoded values.
+    The table is read once to fit the readers, unless `new` is set, and once to store the encoded values.
 
     Args:
         source: the table.

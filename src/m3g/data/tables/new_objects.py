@@ -66,6 +66,9 @@ def from_cells(
     unknown = sorted(set(columns) - set(reader.columns))
     if unknown:
         raise ValueError(f"view {name!r} has no column {unknown[0]!r}: its columns are {', '.join(reader.columns)}.")
+    lengths = {column: len(part) for column, part in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError(f"view {name!r} must have columns of the same length, got {lengths or 'none'}.")
     if isinstance(reader, FileReader):
         reader.allow_outside = True  # the files are named by the caller, not by a table
     rows = Cells(0, columns, Folders(Path()))
@@ -77,7 +80,7 @@ def from_cells(
         )
     stored, present = reader.encode(rows)
     if stored.dtype != object:
-        reader.damaged(stored[present])  # contents of files that cannot be read are an error, like paths
+        reader.damaged(stored[present])  # warns about contents that cannot be read, or raises if there are many
     out = torch.zeros(len(present), *reader.shape, dtype=reader.dtype)
     if present.any():
         out[torch.from_numpy(present)] = reader.tensor(stored[present])
@@ -102,12 +105,14 @@ def is_known(name: str, recipe: Recipe, column: str, value: str) -> bool:
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
-    """Preprocess uint8 images, with channels first or last, like the images of a table."""
+    """Preprocess uint8 images, with channels first or last, like the images of a table; see `load_image`."""
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
         images = images.movedim(-1, 1)
     if images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(f"images must have shape (n, 3, h, w) or (n, h, w, 3), got {tuple(images.shape)}.")
-    images = as_float(images)
+    side = min(images.shape[2:])
+    top, left = ((length - side) // 2 for length in images.shape[2:])
+    images = as_float(images[..., top : top + side, left : left + side])
     if tuple(images.shape[2:]) != (size, size):
         images = torch.nn.functional.interpolate(
             images, (size, size), mode="bicubic", antialias=True, align_corners=False

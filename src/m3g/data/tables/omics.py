@@ -67,15 +67,25 @@ def _read(file: Path) -> tuple[dict[str, np.ndarray | spmatrix], dict[str, np.nd
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(f"table must be a file that can be read, got {str(file)!r} ({reason}).") from error
     if file.suffix == ".h5mu":
-        matrices = {name: part.X for name, part in data.mod.items()}
+        matrices = {name: _matrix(part) for name, part in data.mod.items()}
+        matrices = {name: part for name, part in matrices.items() if part is not None}
         cell_rows = {name: np.asarray(data.obsmap[name]).astype(int).ravel() - 1 for name in matrices}
     else:
-        matrices = {"X": data.X, **{name: part for name, part in data.obsm.items() if np.ndim(part) == 2}}
+        matrices = {"X": _matrix(data), **{name: part for name, part in data.obsm.items() if np.ndim(part) == 2}}
         matrices = {name: part for name, part in matrices.items() if part is not None}
         cell_rows = {name: np.arange(data.n_obs) for name in matrices}
     if not matrices:
         raise ValueError(f"table must be a file with matrices, got none in {str(file)!r}.")
     return matrices, cell_rows, data.obs
+
+
+def _matrix(data: AnnData) -> np.ndarray | spmatrix | None:
+    """Return the matrix `X`; None if the file has only other matrices, such as layers."""
+    try:
+        matrix = data.X
+    except KeyError:  # raised by anndata in backed mode
+        return None
+    return None if getattr(matrix, "shape", None) is None else matrix
 
 
 def _vectors(matrix: np.ndarray | spmatrix, cell_rows: np.ndarray) -> pa.Array:

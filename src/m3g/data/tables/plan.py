@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from m3g import _checks
@@ -59,7 +60,8 @@ def plan_views(
             kind = _text_kind(kinds[column], chosen, encoder, source)
             readers[column] = _reader(kind, column, [column], chosen)
     if scalars:
-        name = "table" if "table" not in readers else "numbers"
+        names = itertools.chain(("table", "numbers"), (f"numbers_{i}" for i in itertools.count(2)))
+        name = next(name for name in names if name not in readers)
         readers[name] = _reader("table", name, scalars, given.get(name, {}))
     if len(readers) + more < 2:
         raise ValueError(

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from m3g import _checks
 from m3g.data.storage import limits
@@ -29,7 +29,7 @@ class Source:
 
     Attributes:
         path: path of the table, as given by the user.
-        folders: folders of the files that cells name.
+        folders: where to search for the files that cells refer to.
         types: per column, its type.
         num_rows: number of rows.
         parts: per file, a function that yields record batches of the named columns.
@@ -73,7 +73,7 @@ class Source:
 def open_table(path: str | Path, *, name: str = "table", data_root: str | Path | None = None) -> Source:
     """Open the table at a path; raise a one-sentence error if it is not a table.
 
-    Files that its cells name are searched below `data_root` first.
+    Files that its cells refer to are searched below `data_root` first.
     """
     arrow = _checks.extra("pyarrow", "train")
     file = _checks.existing(name, path)
@@ -112,7 +112,9 @@ def _open_file(file: Path) -> Source:
 def _open_folder(folder: Path, name: str) -> Source:
     """Open a folder of `.parquet` files, or one saved by `datasets`, with or without splits."""
     if (folder / "dataset_dict.json").is_file():  # written by `datasets` for a data set with splits
-        splits = limits.parse_json((folder / "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+        splits = [str(split) for split in _stored_list(folder / "dataset_dict.json", "splits")]
+        if any(Path(split).name != split for split in splits):
+            raise OSError("dataset_dict.json refers to folders outside its folder")
         parts = [_joined(folder / split, _stored_files(folder / split), name) for split in splits]
         joined = _join(folder, parts, name)
         joined.splits = [(split, part.num_rows) for split, part in zip(splits, parts)]
@@ -123,11 +125,21 @@ def _open_folder(folder: Path, name: str) -> Source:
 
 def _stored_files(folder: Path) -> list[Path]:
     """Return the files of a data set saved by `datasets`, in order."""
-    state = limits.parse_json((folder / "state.json").read_text(encoding="utf-8"))
-    files = [folder / str(entry["filename"]) for entry in state["_data_files"]]
+    entries = _stored_list(folder / "state.json", "_data_files")
+    if not all(isinstance(entry, dict) and "filename" in entry for entry in entries):
+        raise OSError("state.json must have a filename for every file")
+    files = [folder / str(entry["filename"]) for entry in entries]
     if any(file.parent != folder for file in files):
         raise OSError("state.json refers to files outside its folder")
     return files
+
+
+def _stored_list(file: Path, key: str) -> list[Any]:
+    """Return the list `key` of a JSON file written by `datasets`."""
+    content = limits.parse_json(file.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not isinstance(content.get(key), list):
+        raise OSError(f"{file.name} must have a list {key!r}")
+    return content[key]
 
 
 def _joined(folder: Path, files: Sequence[Path], name: str) -> Source:

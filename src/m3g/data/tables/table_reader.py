@@ -156,4 +156,6 @@ def _width(part: Numbers | Categories) -> int:
 
 def _word(value: float | str) -> str:
     """Return the name of the category of a number or word."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return value

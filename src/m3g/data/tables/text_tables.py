@@ -159,7 +159,7 @@ def _typed(name: str, values: list[object]) -> pa.Array:
     if len(seen) > 1:
         (kind, row), (other, other_row) = list(seen.items())[:2]
         raise OSError(f"column {name!r} must be of one kind, got {kind} in row {row} and {other} in row {other_row}")
-    return arrow.array(["" if value == "" else value for value in values])
+    return arrow.array(values)
 
 
 def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
@@ -220,7 +220,7 @@ def _text_rows(rows: Iterable[Iterable[object]], width: int, size: int) -> Itera
         cells = _until_empty(row)
         if len(cells) > width:
             raise OSError(
-                f"row {number} has {len(cells)} cells, but the first row names {width}: name every column, or remove "
+                f"row {number} has {len(cells)} cells, but the first row has {width}: name every column, or remove "
                 "rows above the names"
             )
         if not cells:
