@@ -112,9 +112,7 @@ class EEGEncoder(nn.Module):
     ):
         super().__init__()
         if len(channels) != len(kernels) or any(size % 2 for size in channels):
-            raise ValueError(
-                f"channels must be one even number per kernel ({len(kernels)} of them), got {tuple(channels)}."
-            )
+            raise ValueError(f"channels must be {len(kernels)} even numbers, one per kernel, got {tuple(channels)}.")
         self.in_channels = in_channels
         _checks.fraction("dropout", dropout)
         self.out_features = channels[-1] * _checks.positive_int("pool", pool)

@@ -20,8 +20,8 @@ class Head(nn.Module):
         bias: initial value of all biases of the last layer. With a positive value, the points of all views start in one
             half-space. Otherwise, losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up
             to signs.
-        weight_std: standard deviation of the initial weights, drawn from a normal distribution truncated at two
-            standard deviations, with biases of zero (0.02 in the paper); None for PyTorch's default.
+        weight_std: standard deviation of the initial weights (0.02 in the paper), drawn from a normal distribution
+            truncated at two standard deviations; initial biases are zero. None for PyTorch's initialisation.
 
     Example:
         >>> import torch
