@@ -118,8 +118,8 @@ class Auto(Solver):
     """Automatic choice of a solver: `Factored` for costs that are sums over pairs of views, `Dense` for other costs.
 
     If the chosen solver would exceed the memory limit or `max_flops`, or if epsilon is too small for it, the solution
-    is estimated by `Sampled`, with an `EstimatedWarning`. Three kinds of costs are always solved exactly: dense
-    tensors, functions of k points, and pairwise costs without a term for some pair of views.
+    is estimated by `Sampled`, with an `EstimatedWarning`. Three kinds of costs are never sampled: dense tensors,
+    functions of k points, and pairwise costs without a term for some pair of views.
 
     Args:
         seed, generator: options of `Sampled`, if it is used.
@@ -169,8 +169,8 @@ class Auto(Solver):
                 # Estimate the solution instead, so that training can continue.
                 if not _can_be_sampled(problem):
                     raise
-        # One line of code and one text for all problems of a shape, so that Python's default filter shows the warning
-        # once.
+        # All problems of a shape warn from this line with the same text, so that Python's default filter shows the
+        # warning once.
         warnings.warn(
             f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget or the range of float64: "
             "solver='auto' estimates the solution by sampling, see Solution.standard_error; solver='sampled' does so "

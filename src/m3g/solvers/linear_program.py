@@ -20,7 +20,9 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class LinearProgram(Solver):
-    r"""Unregularised solver: the coupling of lowest cost, :math:`\min_P \langle P, C\rangle`, on the CPU in float64.
+    r"""Unregularised solver: the coupling of lowest cost (Eq. 8 of the paper with ε = 0), on the CPU in float64.
+
+    .. math:: \min_{P \geq 0} \; \langle P, C\rangle \quad \text{subject to} \quad m_l(P) = a_l, \quad l = 1, \dots, k
 
     Two views of equal size without `weights` are an assignment problem, solved in O(n³). Other problems are linear
     programs with n^k unknowns and Σ n_l constraints, solved by HiGHS. They must be small (`max_tuples`).

@@ -28,8 +28,8 @@ class Sinkhorn(Solver):
 
     .. math:: f_l \leftarrow f_l - \varepsilon \bigl( \log m_l(P) - \log a_l \bigr), \qquad l = 1, \dots, k
 
-    Complexity: O(k n^k) per sweep, which reads the cost tensor and computes n^k exponentials k times. The worst case of
-    a solve is O(k³ n^k / ε²). Memory: the cost tensor, n^k numbers.
+    Complexity per sweep: k passes over the cost tensor, each with n^k exponentials and k n^k additions. The worst case
+    of a solve is O(k³ n^k / ε²). Memory: the cost tensor, n^k numbers.
 
     Args:
         max_steps: maximum number of sweeps over the k views.
@@ -95,8 +95,8 @@ class Sinkhorn(Solver):
                     break
         reason = None
         if self.fixed_steps is None:
-            finite = Result.CONVERGED if worst <= tol else Result.OUT_OF_STEPS
-            reason = finite if math.isfinite(worst) else Result.OUT_OF_RANGE
+            within_range = Result.CONVERGED if worst <= tol else Result.OUT_OF_STEPS
+            reason = within_range if math.isfinite(worst) else Result.OUT_OF_RANGE
         mass = marginals.split(sizes, 1)[0].sum(1)
         value = (torch.cat(potentials, 1) * target).sum(1) - epsilon * mass
         return Solution(

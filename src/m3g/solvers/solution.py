@@ -22,11 +22,12 @@ from m3g.solvers.shared.solver import Result
 class Solution:
     r"""Result of `solve`: the value, the potentials and the coupling of lowest regularised cost.
 
-    The coupling is represented by its potentials :math:`f_l` (Eq. 10 of the paper),
+    The coupling is determined by its potentials :math:`f_l` (Eq. 10 of the paper), except with solver="sampled" and
+    "linear-program":
 
-    .. math:: P = \exp\bigl((f_1 \oplus \dots \oplus f_k - C) / \varepsilon\bigr),
+    .. math:: P = \exp\bigl((f_1 \oplus \dots \oplus f_k - C) / \varepsilon\bigr)
 
-    so that marginals and pair marginals are computed without the full tensor of :math:`n^k` entries.
+    Marginals and pair marginals are therefore available without the full tensor of :math:`n^k` entries.
 
     Attributes:
         problem: the solved problem.

@@ -98,7 +98,7 @@ def solve(
     Returns:
         A `Solution`. Check `converged` before using it.
 
-    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense", O(k n^k) for "sinkhorn", and
+    Complexity per step, for k views of n points: O(n^k) for "factored" and "dense", O(k² n^k) for "sinkhorn", and
     O(k n d R) for "sampled" of rank R. "factored" and "dense" usually take fewer than 20 steps, "sinkhorn" O(1 / eps²)
     sweeps. The docstring of each solver has details. `m3g.workload` predicts operations and memory.
 

@@ -71,7 +71,7 @@ class Kernel:
             return clamped_(argument, self.problem.least_argument).log_().mul_(-self.problem.factor)
         return self.problem.dense() if self.sharing is None else self.problem.slab(self.own)
 
-    def _exponents(self) -> tuple[Tensor, Tensor]:
+    def _costs_and_memory(self) -> tuple[Tensor, Tensor]:
         """Return the costs of the rows `own` in the dtype of K, and memory for K.
 
         Without `keeps_cost`, or if the costs were converted to another dtype, K may overwrite the returned costs.
@@ -118,7 +118,7 @@ class Kernel:
         """Absorb these log scalings (b, N) in K."""
         self.base, self.clamped = log_scaling, True
         if self.kept:
-            cost, out = self._exponents()
+            cost, out = self._costs_and_memory()
             self._kernel = self._exponential(cost, self.own, None if self.fixed else out)
 
     def absorb_lowest(self, lowest: float, like: Tensor) -> None:
@@ -130,7 +130,7 @@ class Kernel:
             argument, self._argument = self._argument.contiguous(), None
             self._kernel = power_(argument, power, math.exp(lowest / self.problem.factor))
         elif self.kept:
-            cost, out = self._exponents()
+            cost, out = self._costs_and_memory()
             shift = cost.new_full((1,), LOG2_E * lowest / self.epsilon)
             self._kernel = torch.add(shift, cost, alpha=-LOG2_E / self.epsilon, out=out).exp2_()
 
@@ -173,7 +173,7 @@ class Kernel:
             self.absorb(self._minima(dtype))
             return
         # Two passes per view, in the memory of K, which contains the exponents before the exponential.
-        cost, out = self._exponents()
+        cost, out = self._costs_and_memory()
         exponents = torch.mul(cost, -LOG2_E / self.epsilon, out=out)
         parts = []
         for l in range(self.k):

@@ -70,11 +70,13 @@ class TensorContraction(Contraction):
 
 @dataclass(frozen=True)
 class Dense(Solver):
-    r"""Exact solver for any cost: scaling sweeps and damped Newton steps on the full tensor of n^k entries.
+    r"""Exact solver for any cost: scaling sweeps and damped Newton steps on the dual (Eq. 9 of the paper).
+
+    The coupling (Eq. 10 of the paper) is a full tensor of n^k entries,
 
     .. math:: P = K \circ (u_1 \otimes \dots \otimes u_k), \qquad K = e^{\oplus b - C / \varepsilon}
 
-    with absorbed log scalings b that keep K in range.
+    with scalings :math:`u_l` and absorbed log scalings :math:`b`, which keep K in range.
 
     Complexity: O(n^k) for one or a few exponentials of n^k entries, besides the cost tensor, and per step two (sweep)
     or three (Newton step) passes over K. A Newton system of N = Σ n_l points takes O(N³) by factorisation if N is at

@@ -70,8 +70,8 @@ class Factored(Solver):
     than 10 steps are required. Memory: at most O(n^(k-1)), without a tensor of n^k entries.
 
     Args:
-        newton: whether to take Newton steps; False means sweeps of Algorithm 1 or Sinkhorn updates only. None means
-            True, unless some pairs of views have no cost and there are more than 2048 points in total.
+        newton: whether to take Newton steps instead of Sinkhorn updates only. None means True, unless some pairs of
+            views have no cost and there are more than 2048 points in total.
         max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
         check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1
             on a CPU and 4 elsewhere.
@@ -192,7 +192,7 @@ class Factored(Solver):
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' for "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
-        # One line of code and one text for all calls, so that Python's default filter shows the warning once.
+        # All calls warn from this line with the same text, so that Python's default filter shows the warning once.
         warnings.warn(
             "epsilon is too small for the range of float64 with these costs: solver='factored' works in the log "
             "domain, which is slower.",

@@ -56,11 +56,11 @@ class PivotProducts:
 
     sums_used: Tensor
     with_pivot: Tensor | None = None
-    _near: Tensor | None = None
+    _scaled_left: Tensor | None = None
 
     def __init__(self, contraction: CompleteContraction, between: Tensor, wanted: Tensor):
         self._joint: Tensor | None = contraction.joint_buffer
-        self._far: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
+        self._scaled_right: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
         self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
         self._start = self.left * wanted
         few = self.left.shape[2] < min(self.left.shape[1], 2 * FEW_COLUMNS)
@@ -72,20 +72,20 @@ class PivotProducts:
     def joint(self) -> Tensor:
         """Return M (b, α, β) after the update of w."""
         self.sums_used = self.sums
-        self._near = torch.div(self._start, self.sums, out=self._near)
-        joint = torch.bmm(self._near, self.across, out=self._joint).mul_(self.between)
+        self._scaled_left = torch.div(self._start, self.sums, out=self._scaled_left)
+        joint = torch.bmm(self._scaled_left, self.across, out=self._joint).mul_(self.between)
         self._joint = joint
         return joint
 
     def update_sums(self, left: Tensor, right: Tensor) -> None:
         """Compute the sums of the pivot for scalings u (b, 1, α) and v (b, 1, β)."""
-        far = torch.mul(self.across, right, out=self._far)
-        self._far = far
+        scaled_right = torch.mul(self.across, right, out=self._scaled_right)
+        self._scaled_right = scaled_right
         if self._left_rows is None:
-            self.with_pivot = torch.bmm(self.between, far.mT, out=self.with_pivot).mul_(self.left)
+            self.with_pivot = torch.bmm(self.between, scaled_right.mT, out=self.with_pivot).mul_(self.left)
         else:  # transposed as in `times`, into the memory of the previous result
             rows = None if self.with_pivot is None else self.with_pivot.mT
-            self.with_pivot = torch.bmm(far, self.between.mT, out=rows).mul_(self._left_rows).mT
+            self.with_pivot = torch.bmm(scaled_right, self.between.mT, out=rows).mul_(self._left_rows).mT
         self.sums = self._summed(torch.bmm(left, self.with_pivot))
 
     @property

@@ -40,7 +40,7 @@ class CrossCheck:
 
     Attributes:
         tuples: (b, c, k), the end points of the Gibbs chains.
-        excess: (b,), M log(Z / M) as defined above.
+        excess: (b,), M log(Z / M), see the module docstring.
     """
 
     tuples: Tensor

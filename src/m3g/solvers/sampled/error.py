@@ -2,11 +2,11 @@
 
 The samples consist of two independent halves. Let P be the coupling of all samples, and σ = +1 on rows of the first
 half, -1 on rows of the second, 0 on rows that were not sampled. To first order, the halves alone would give the
-couplings P (1 + σ + δ) and P (1 - σ - δ). Here δ is the change of the log scalings that preserves the marginals: it
-solves H δ = -m(P σ), where H is the Hessian of the dual and m are the marginals. Therefore:
+couplings P ∘ (1 + σ + ⊕δ) and P ∘ (1 - σ - ⊕δ). Here δ is the change of the log scalings that preserves the marginals:
+it solves H δ = -m(P ∘ σ), where H is the Hessian of the dual and m are the marginals. Therefore:
 
-- Half the difference between these two couplings, P (σ + δ), has the distribution of the error of P, up to overfitting
-  of the log scalings (`overfit_factor`). Its gradient estimates the error of the gradient.
+- Half the difference between these two couplings, P ∘ (σ + ⊕δ), has the distribution of the error of P, up to
+  overfitting of the log scalings (`overfit_factor`). Its gradient estimates the error of the gradient.
 - The value is a maximum over the log scalings and thus biased upwards, by ½ ⟨δ, H δ⟩ in units of epsilon. This bias is
   subtracted.
 - The remaining error of the value is that of the mass at fixed log scalings. It is estimated from the variance over the

@@ -213,7 +213,7 @@ class MarginalDual:
         return step if step.dtype == point.log_scaling.dtype else step.to(point.log_scaling.dtype)
 
     def _view_excess(self, right: Tensor) -> Tensor:
-        """Return, for every entry (b, N), the sum of the right-hand side over its view minus the mean over views.
+        """Return, for every entry (b, N), the sum of the right-hand side over its view, minus the mean of these sums.
 
         The right-hand side of a solvable system has the same sum in every view. If the sums differ, the step is long
         in the null directions of the Newton matrix, which shift constants between views and have no effect.

@@ -29,7 +29,7 @@ class Result(Enum):
 
     CONVERGED = "the marginals are within tol of the weights"
     ESTIMATED = "the marginals of a sampled kernel are within tol of the weights, and the value has a standard error"
-    OUT_OF_STEPS = "the solver took all its steps before the marginals were within tol of the weights"
+    OUT_OF_STEPS = "the solver stopped before the marginals were within tol of the weights"
     OUT_OF_RANGE = "a number exceeded the range of its dtype"
     UNTRUSTED = "the estimated error of a sampled solution is too large, or a validation sample contradicts it"
 
