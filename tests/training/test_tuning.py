@@ -1,6 +1,7 @@
 """`m3g tune`: a real study that is continued, in one process or several, on the validation split only."""
 
 import optuna
+import pytest
 
 from m3g.training import tuning
 from m3g.training.settings.config import Config
@@ -28,5 +29,12 @@ def test_settings_that_are_given_are_not_searched(two_views):
     config = Config.from_dict({"data": "arrays", "data_options": {"paths": ["a.npy", "b.npy"]}, **given})
     data = tuning.build_data(config)
     trial = optuna.create_study().ask()
-    assert tuning.suggest(trial, config, data, ("m3g",)) == config
+    assert tuning.suggest(trial, config, data, ()) == config
     assert trial.params == {}
+
+
+def test_accuracies_require_labels(two_views, tmp_path):
+    config = Config.from_dict({"data": "arrays", "data_options": {"paths": ["a.npy", "b.npy"]}})
+    with pytest.raises(ValueError, match=r"metric must be retrieval if the data has no labels, got 'linear'\."):
+        tuning.tune(config, tmp_path / "study", metric="linear")
+    assert not (tmp_path / "study").exists()

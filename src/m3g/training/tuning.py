@@ -108,6 +108,8 @@ def tune(
     config = copy.deepcopy(config)
     config.logger, config.loop.patience = ["none"], 0  # the pruner stops trials
     data = build_data(config)
+    if metric != "retrieval" and data.num_classes is None:
+        raise ValueError(f"metric must be retrieval if the data has no labels, got {metric!r}.")
     every, epochs = config.loop.evaluate_every, num_epochs(config, data)
     every = every if 0 < every <= epochs else epochs
     if data.num_rows("val") < 2:

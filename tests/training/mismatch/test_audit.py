@@ -43,3 +43,12 @@ def test_with_a_cost_partners_are_found_by_its_query():
     entries = [Entry(3, "c", 0.1, -1.0), Entry(7, "c", 0.1, -1.0), Entry(5, "c", 0.9, 1.0)]
     found = find_partners(entries, views, trusted, torch.arange(20), ["a", "b", "c"], cost=m3g.MultilinearProduct())
     assert [None if one is None else one.row for one in found] == [7, 3, None]
+
+
+def test_a_row_without_other_reliable_entries_is_no_partner():
+    first = torch.eye(3)
+    views = torch.stack([first, torch.stack([-2 * first[0] - first[1], first[1], first[2]])])
+    trusted = torch.tensor([[True, True, False], [False, True, True]])
+    (found,) = find_partners([Entry(0, "b", 0.1, -1.0)], views, trusted, torch.arange(3), ["a", "b"])
+    assert found is not None
+    assert found.row == 1  # its cosine is negative, and row 2 has none

@@ -81,7 +81,7 @@ class KeepBest(Callback):
     def __init__(self, *, every: int, patience: int) -> None:
         self.every, self.patience = every, patience
         self.kept, self.stopped = BestWeights(), False
-        self.epochs: int | None = None  # total of the run when it was last started, to detect an extension
+        self.epochs: int | None = None  # number of epochs when the run was last started, to detect an extension
 
     def state_dict(self) -> dict[str, object]:
         return {"stopped": self.stopped, "epochs": self.epochs, **vars(self.kept)}

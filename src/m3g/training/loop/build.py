@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
-    """Return the data module of a configuration, seeded like the run unless its options set a seed.
+    """Return the data module of a configuration, with the seed of the run unless `data_options` sets another.
 
-    With an existing `run`, its data files are located from any working directory.
+    With an existing `run`, its data files are found from any working directory.
     """
     config = config if run is None else located(config, run)
     kind = data_sets.find(config.data)

@@ -226,7 +226,8 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
     if few := too_few_rows(config.loop, data):
         line += f"\n{few}"
     if module.views_per_step is not None:
-        line += f"\neach step compares {module.subsets_per_step} subsets of {module.views_per_step} views"
+        number, size = module.subsets_per_step, module.views_per_step
+        line += f"\neach step compares {number} {'subset' if number == 1 else 'subsets'} of {size} views"
     if config.optim.warmup_epochs >= (config.loop.epochs or 1) > 1:
         epochs = f"{config.optim.warmup_epochs:g} epochs"
         line += f"\nthe learning rate increases until the end, because the warm-up of {epochs} covers the whole run"

@@ -1,7 +1,7 @@
 """Training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short run.
 
 It is used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
-estimators. It supports no logs, precisions, strategies or several processes, which require `m3g train`.
+estimators. Logs, precisions, strategies and several processes require `m3g train`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class NonFiniteLoss(ValueError):
         """Return the error of a step: cause, advice, and the rows of the batch.
 
         Args:
-            step: number of finished optimiser steps; if it is 0, only the data can be the cause.
+            step: number of finished optimiser steps; if it is 0, the weights are the initial ones.
             what: a clause that names the quantity that is not finite.
             rows: the indices of the batch.
             rate, peak: the learning rate of the step and the setting `optim.learning_rate`.
@@ -23,7 +23,7 @@ class NonFiniteLoss(ValueError):
         indices = "unknown" if rows is None else str(rows[:SHOWN_ROWS].tolist())
         more = "" if rows is None or len(rows) <= SHOWN_ROWS else f" and {len(rows) - SHOWN_ROWS} more"
         advice = (
-            "check the data for very large values, the only possible cause before the first step"
+            "check the data for very large values, because no step has changed the weights yet"
             if step == 0
             else f"the learning rate is {rate:.3g}: try a smaller optim.learning_rate than {peak:g}, "
             "then check the data"

@@ -23,7 +23,7 @@ def environment() -> ClusterEnvironment:
     """Return the environment of the processes: that of torchrun, or a single process.
 
     Slurm is ignored, because the same command must behave the same on a login node, in a job and under `srun`. In a
-    job, Lightning would use the task number as the rank, and requeue the job at the signal before the time limit.
+    job, Lightning would use the task number as the rank, and requeue the job when Slurm announces the time limit.
     """
     rank_zero_only.rank = 0 if is_first() else int(os.environ["RANK"])  # type: ignore[attr-defined]
     return TorchElasticEnvironment() if started() else LightningEnvironment()

@@ -65,7 +65,7 @@ def find_partners(
         others = trusted.sum(0) - trusted[l].long() > 0
         query = normalize(cost.query(points, l, mask=trusted), dim=-1)
         similar = torch.where(others, query @ normalize(cost.candidates(points[l, i]), dim=-1), 0.0)
-        best = int(similar.argmax())
+        best = int(similar.masked_fill(~others, -torch.inf).argmax())
         partners.append(None if best == i else Partner(int(index[best]), float(similar[best]), float(similar[i])))
     return partners
 

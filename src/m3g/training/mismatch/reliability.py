@@ -18,8 +18,8 @@ A network first learns what many rows have in common and later memorises single 
 of entries that are part of the loss are therefore evaluated at their first visits only, counted from the step at which
 rows are distinguishable. Excluded pairs are evaluated at every visit and may be included again. A mismatch in the loss
 costs much more than the temporary exclusion of a correct entry, so an evaluated entry is excluded until its
-log(r / (1 - r)) reaches 5. If mismatches are frequent and the initial value is below 3, it is sufficient to exceed the
-initial value by 2.
+log(r / (1 - r)) reaches 5. If mismatches are so frequent that the value without evidence, log((1 - p_l) / p_l), is
+below 3, it is sufficient to exceed that value by 2.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVALUATED_VISITS = 3  # number of evaluated visits of a pair in the loss
 VISIT_WEIGHT = 0.3  # of the newest visit of an excluded pair
 STEP_WEIGHT = 0.02  # of the newest step in the running means
 SEPARATION = 1.0  # (mu - nu)² / var above which visits are evaluated
-TRUSTED, PROVEN = 5.0, 2.0  # log odds of an included entry: absolute, or above the initial value
+TRUSTED, PROVEN = 5.0, 2.0  # minimum log odds of an included entry: absolute, or above those without evidence
 MAX_EVIDENCE = 8.0  # largest absolute value of e_lm[i]
 MIN_MISMATCH_FRACTION, MAX_MISMATCH_FRACTION = 0.002, 0.45  # bounds of p_l
 ROUNDS = 20  # iterations of the equations for r
@@ -169,8 +169,8 @@ class Mismatch(nn.Module):
     def trusted(self, rows: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return the mask (k, n) of a batch without the excluded entries.
 
-        Each row keeps its most reliable view. The result is None if no entry is missing or excluded, and `mask` itself
-        if no row would keep two views.
+        Each row keeps its most reliable view. The result is None if there is no mask and no entry is excluded, and
+        `mask` itself if no row would keep two views.
         """
         rows = rows.to(self.evidence.device)
         odds = self.log_odds(rows)

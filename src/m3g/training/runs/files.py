@@ -47,8 +47,8 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
     """Return the error for a file that cannot be written."""
     if ran_out_of_space(error):
         return ValueError(
-            f"{path} cannot be written because the disk is full or the file is too large ({error}): free "
-            "some space and continue from the last complete checkpoint with --resume."
+            f"{path} cannot be written because the disk is full or the file is too large ({error}): free some "
+            "space; m3g train --resume continues a run from its last complete checkpoint."
         )
     return ValueError(
         f"{path} must be a file that can be written, got an error ({error.strerror or error}): check the permissions "

@@ -1,9 +1,10 @@
-"""The run folder: all files of a training run.
+"""The run folder of `m3g train`.
 
 config.yaml        every setting
 environment.json   versions, machine, git commit
 metrics.csv        one row per logged step          probes.csv     one row per evaluation
 tensorboard/       the logged metrics, for TensorBoard
+loggers.json       with other trackers, the identifiers of the tracked runs
 checkpoints/       last.ckpt, to resume from
 model.safetensors  the trained weights              model.json     the description of the network
 results.json       the final evaluation             plots/         its plots

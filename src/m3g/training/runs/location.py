@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,7 +12,6 @@ from m3g import _catalogue
 from m3g.data.storage.moved import below
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config
-from m3g.training.settings.plain_yaml import Plain
 
 if TYPE_CHECKING:
     from m3g.data.tables.source import Source
@@ -48,7 +46,7 @@ def _root_of_cells(config: Config, table: Path, run: Run) -> str | None:
         return str(run.data_root)
     if config.data_options.get("data_root") is not None:
         return _find("data_options.data_root", config.data_options["data_root"], run)
-    trained = Path(str(_environment(run).get("directory", "")), config.data_options["table"])
+    trained = Path(str(run.facts.get("directory", "")), config.data_options["table"])
     moved = trained.resolve() != table.resolve()
     return str(table if table.is_dir() else table.parent) if moved else None
 
@@ -79,7 +77,7 @@ def _find(option: str, given: str, run: Run) -> str:
     for candidate in _candidates(Path(path), run):
         if candidate.exists():
             return f"{candidate}{key}"
-    trained = _environment(run).get("directory")
+    trained = run.facts.get("directory")
     where = f" (the run was trained in {trained})" if trained and not Path(path).is_absolute() else ""
     below = "" if run.data_root is None else f", also below {run.data_root}"
     raise ValueError(
@@ -93,23 +91,13 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
         yield from below(run.data_root, path)
         if not path.suffix:
             yield run.data_root  # the new name of a folder
-    environment = _environment(run)
-    directory, relative = (environment.get(name) for name in ("directory", "directory_from_run"))
+    directory, relative = (run.facts.get(name) for name in ("directory", "directory_from_run"))
     if isinstance(directory, str):
         yield Path(directory, path)  # an absolute path is unchanged
     if isinstance(relative, str):
         inside = os.path.relpath(path, directory) if path.is_absolute() and isinstance(directory, str) else path
         yield Path(os.path.normpath(run.path.resolve() / relative / inside))
     yield path
-
-
-def _environment(run: Run) -> Mapping[str, Plain]:
-    """Return the content of `environment.json`; empty if it cannot be read."""
-    try:
-        content = json.loads(run.environment.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _with_model(options: Mapping[str, object], run: Run) -> dict[str, object]:

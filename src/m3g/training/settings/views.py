@@ -135,7 +135,7 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
 
 
 def _check_suits(name: str, kind: str, encoder: object) -> None:
-    """Reject an encoder of text for other views, and the reverse; `build_encoder` validates the shape of a view."""
+    """Reject a text encoder for another kind of view, and the reverse; `build_encoder` validates the shape."""
     text = ("text", "tfidf", "transformers")  # a view is of kind text or tfidf because of its encoder
     if encoder not in ENCODERS or encoder == "transformers" or (encoder in text[:2]) == (kind in text[:2]):
         return
@@ -186,7 +186,8 @@ def encoder_spec(config: Config, data_names: Sequence[str], rates: Sequence[int 
         _check_training(name, spec, list(data_names))
         if "share" in spec:
             if options or len(spec) > 1:
-                raise ValueError(f"view.{name} must have no encoder options other than share, got more.")
+                more = [option for option in (*spec, *options) if option != "share"]
+                raise ValueError(f"view.{name} must have no encoder options other than share, got {', '.join(more)}.")
             specs.append({"share": list(data_names).index(str(spec["share"]))})
             continue
         try:
