@@ -162,7 +162,7 @@ class M3GLoss(ViewLoss):
             8192}`, as in a settings file.
         normalize: scale every vector to unit length first.
         gather: compute the gap on the points of all processes; see `ViewLoss`.
-        gather_dtype: "bfloat16" sends the points to other processes in 2 bytes per number; None keeps their dtype.
+        gather_dtype: "bfloat16" sends the points to other processes with 2 bytes per number; None keeps their dtype.
         shard: whether to divide a solve among the processes if `gather` is set. None divides solves of at least 1e10
             operations per step; for smaller ones, communication takes longer than it saves. Value and gradient are the
             same up to rounding. A solver with `fixed_steps` is never divided.

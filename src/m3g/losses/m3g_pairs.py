@@ -89,7 +89,7 @@ class M3GPairs(TwoViewGapMean):
         >>> bool(torch.isclose(m3g.losses.M3GPairs(0.1)(two), m3g.matching_gap(two, epsilon=0.1), rtol=1e-2))
         True
 
-    Reference: Piran et al., ICML 2024 :cite:`piran2024`, for the gap and for both aggregations (Eq. 3 and 4).
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`, for the gap (Eq. 14) and both aggregations (Eq. 3 and 4).
     """
 
     def __init__(

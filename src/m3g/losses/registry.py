@@ -15,7 +15,7 @@ def register(name: str, factory: Callable[..., ViewLoss], *, summary: str = "", 
 
     Args:
         name: a name that is not in use.
-        factory: returns the loss module; its arguments are the options of the loss.
+        factory: class or function that returns the loss module, and whose arguments are the options of the loss.
         summary: one-line description.
         cost: complexity in n, k and d.
 
