@@ -45,7 +45,7 @@ def test_match_accepts_different_sizes(files, capsys):
 
 def test_match_one_to_one_uses_no_row_twice(files, capsys):
     assert main(["match", "c.npy", "a.npy", "b.npy", "--one-to-one", "--out", "table.csv"]) == 0
-    assert "8 tuples have a row of every file, 4 lack one" in capsys.readouterr().out
+    assert "8 tuples have a row of every file, 4 do not" in capsys.readouterr().out
     rows = table("table.csv")
     for name in "abc":
         used = [int(row[name]) for row in rows if row[name]]

@@ -5,6 +5,7 @@ import pytest
 
 from fixtures import fails, table
 from m3g.cli import main
+from m3g.training import Run, build_data
 
 QUICK = ["--loop.epochs", "4", "--encoder_options.width", "16", "--heads.hidden", "16", "--loop.evaluate_every", "0"]
 
@@ -66,6 +67,15 @@ def test_search_in_one_view_and_split(here):
     words = ["--by", "x", "--in", "z", "--split", "train", "--top", "38", "--out", str(here / "t.csv")]
     assert main(["search", "run", "--query", "7", *words]) == 0
     assert not {row["row"] for row in table(here / "t.csv")} & {"3", "5", "7"}  # two lack the view, one is the query
+
+
+def test_a_query_outside_the_searched_split_excludes_no_object(here):
+    run = Run("run")
+    data = build_data(run.open(), run)
+    query, test = int(data.datasets["train"].index[0]), data.datasets["test"].index.tolist()
+    words = ["--split", "test", "--top", str(len(test)), "--out", str(here / "t.csv")]
+    assert main(["search", "run", "--query", str(query), *words]) == 0
+    assert sorted(int(row["row"]) for row in table(here / "t.csv")) == sorted(test)
 
 
 @pytest.mark.parametrize(

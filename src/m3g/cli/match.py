@@ -123,7 +123,7 @@ def run(args: Namespace, name: str) -> None:
         where = "in no tuple"
     else:
         complete = int((matching.tuples != NO_ROW).all(1).sum())
-        print(f"{complete} tuples have a row of every file, {len(rows) - complete} lack one")
+        print(f"{complete} tuples have a row of every file, {len(rows) - complete} do not")
         where = "unmatched"
     for l, view in enumerate(head[:-1]):
         if matching.unused(l):

@@ -85,18 +85,19 @@ def run(args: Namespace, name: str) -> None:
     candidates = mask.any(0).nonzero().flatten()
     if len(candidates) == 0:
         raise ValueError(f"--split and --in must select at least one object, got none in split {args.split!r}.")
-    num_searched = len(candidates) - (query_positions is not None and not args.itself)
-    if args.top > num_searched:
-        raise ValueError(f"--top must be at most {num_searched}, the number of objects searched, got {args.top}.")
     candidate_number = torch.full((mask.shape[1],), -1)
     candidate_number[candidates] = torch.arange(len(candidates))
+    without = None if args.itself or query_positions is None else candidate_number[query_positions]
+    num_searched = len(candidates) - (without is not None and bool((without >= 0).any()))
+    if args.top > num_searched:
+        raise ValueError(f"--top must be at most {num_searched}, the number of objects searched, got {args.top}.")
     neighbours = search(
         queries.embeddings,
         objects.embeddings[:, candidates],
         query_mask=queries.mask,
         mask=mask[:, candidates],
         top=args.top,
-        without=None if args.itself or query_positions is None else candidate_number[query_positions],
+        without=without,
         readout=build_loss(args.run.open()).readout or "mean",
         approximate=args.approximate,
     )
