@@ -238,13 +238,13 @@ class Kernel:
         assert total is not None
         return self._reduced(total)
 
-    def pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
+    def pairs(self, scalings: Sequence[Tensor], target: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
         """Return all pair marginals of K ∘ ⊗u, and the scaling u of view 0.
 
-        View 0 is first scaled to the marginal `wanted` (b, n), if given. All results are computed in one pass over the
+        View 0 is first scaled to the marginal `target` (b, n), if given. All results are computed in one pass over the
         slabs, so that each slab is computed only once if K is not in memory.
         """
-        pairs, lead = self.own_pairs(scalings, wanted)
+        pairs, lead = self.own_pairs(scalings, target)
         if self.sharing is None:
             return pairs, lead
         joined = self._joined([torch.cat([lead.unsqueeze(2), *(pairs[0, m] for m in range(1, self.k))], 2)])
@@ -256,15 +256,15 @@ class Kernel:
             rest = {edge: part.view(pair.shape) for part, (edge, pair) in zip(parts, rest.items())}
         return {**{(0, m): pair for m, pair in enumerate(with_first, 1)}, **rest}, lead.squeeze(2)
 
-    def own_pairs(self, scalings: Sequence[Tensor], wanted: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
+    def own_pairs(self, scalings: Sequence[Tensor], target: Tensor | None = None) -> tuple[dict[Edge, Tensor], Tensor]:
         """Return `pairs` for the rows `own` of view 0 only."""
         leads, with_first = [], []
         tail: Tensor | None = None
         for rows, slab in self.slabs():
             pairs = first_pairs(slab, scalings[1:], range(self.k))
             lead = scalings[0][:, rows]
-            if wanted is not None:
-                lead = wanted[:, rows] / pairs[0, self.k - 1].sum(2)
+            if target is not None:
+                lead = target[:, rows] / pairs[0, self.k - 1].sum(2)
             leads.append(lead)
             with_first.append(scaled_first(pairs, lead))
             if self.k > 2:

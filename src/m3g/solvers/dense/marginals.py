@@ -42,20 +42,20 @@ def group_marginals(joints: Sequence[Tensor], products: Sequence[Tensor]) -> lis
 
 
 def group_update(
-    joints: Sequence[Tensor], wanted: Sequence[Tensor], rounds: int = 1
+    joints: Sequence[Tensor], targets: Sequence[Tensor], rounds: int = 1
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Update the scaling of each view of a group, from the last to the first, so that its marginal equals `wanted`.
+    """Update the scaling of each view of a group, from the last to the first, so that its marginal equals its target.
 
     Return the scalings and their `suffix_products`. `joints` are the `reduced_joints` of the scalings before the
-    update. A group of several views is updated `rounds` times.
+    update. `targets` are the required marginals (b, 1, n_l). A group of several views is updated `rounds` times.
     """
-    if len(wanted) == 1:
-        scalings = [wanted[0] / joints[0]]
+    if len(targets) == 1:
+        scalings = [targets[0] / joints[0]]
         return scalings, scalings
     first = joints[0].mT
     for remaining in range(rounds - 1, -1, -1):
-        scalings, products = group_update(joints[1:], wanted[1:])
-        scalings = [wanted[0] / torch.bmm(products[0], first), *scalings]
+        scalings, products = group_update(joints[1:], targets[1:])
+        scalings = [targets[0] / torch.bmm(products[0], first), *scalings]
         if remaining:
             joints = [joints[0], *reduced_joints(torch.bmm(scalings[0], joints[0]), scalings[1:])]
     return scalings, [_outer(scalings[0], products[0]), *products]

@@ -222,14 +222,14 @@ def _fixed_sweeps(kernel: Kernel, target: Tensor) -> Tensor:
     """Return log scalings (b, N) after a fixed number of sweeps."""
     assert kernel.base is not None
     h = kernel.lead
-    wanted = list(torch.split_with_sizes(target.unsqueeze(1), kernel.sizes, 2))
-    parts_a, parts_b = ([torch.ones_like(part) for part in group] for group in (wanted[:h], wanted[h:]))
+    targets = list(torch.split_with_sizes(target.unsqueeze(1), kernel.sizes, 2))
+    parts_a, parts_b = ([torch.ones_like(part) for part in group] for group in (targets[:h], targets[h:]))
     products_b = suffix_products(parts_b)
     for _ in range(FIXED_SWEEPS):
         joints = reduced_joints(kernel.left_sums(products_b[0]), parts_a)
-        parts_a, products_a = group_update(joints, wanted[:h])
+        parts_a, products_a = group_update(joints, targets[:h])
         joints = reduced_joints(kernel.right_sums(products_a[0]), parts_b)
-        parts_b, products_b = group_update(joints, wanted[h:])
+        parts_b, products_b = group_update(joints, targets[h:])
     return kernel.base + torch.cat([*parts_a, *parts_b], 2).squeeze(1).log().to(kernel.base.dtype)
 
 

@@ -55,8 +55,8 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     assert kernel.base is not None
     h = kernel.lead
     target = target.unsqueeze(1)
-    wanted = list(torch.split_with_sizes(target, kernel.sizes, 2))
-    wanted_a, wanted_b = wanted[:h], wanted[h:]
+    targets = list(torch.split_with_sizes(target, kernel.sizes, 2))
+    targets_a, targets_b = targets[:h], targets[h:]
     # A group B of one view has an exact marginal after its update, so it does not contribute to the error.
     num_checked = target.shape[2] if kernel.k - h > 1 else sum(kernel.sizes[:h])
     minus_target = -target[:, :, :num_checked]
@@ -69,14 +69,14 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     num_steps, plain = 0, 1 - FIRST_SWEEPS  # `plain` counts the sweeps since the last extrapolation
     while True:
         before = parts_a
-        parts_a, products_a = group_update(joints_a, wanted_a, ROUNDS)
+        parts_a, products_a = group_update(joints_a, targets_a, ROUNDS)
         plain += 1
         if plain > 0 and _many_left(errors, tol, SLOWEST if plain > 1 else RELIABLE):
             exponent = _remaining_steps(errors, error, previous)
             parts_a = [new * (new / old) ** exponent for new, old in zip(parts_a, before)]
             products_a, plain = suffix_products(parts_a), 0
         sums_b = kernel.right_sums(products_a[0])
-        parts_b, products_b = group_update(reduced_joints(sums_b, parts_b), wanted_b, ROUNDS)
+        parts_b, products_b = group_update(reduced_joints(sums_b, parts_b), targets_b, ROUNDS)
         num_steps += 1
         joints_a = reduced_joints(kernel.left_sums(products_b[0]), parts_a)
         marginals = group_marginals(joints_a, products_a)

@@ -10,7 +10,7 @@ B is updated by a matrix–vector product, and one for the update of the pivot. 
 kernel, and a sweep consists of two updates (`sweep_two`).
 
 Vectors are rows (b, 1, n). The `sums` of a view are its marginal without its scaling, so the updated scaling is
-`wanted / sums`, where `wanted` are the weights.
+`target / sums`, where `target` are the weights.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class PivotProducts:
     with_pivot: Tensor | None = None
     _scaled_left: Tensor | None = None
 
-    def __init__(self, contraction: CompleteContraction, between: Tensor, wanted: Tensor):
+    def __init__(self, contraction: CompleteContraction, between: Tensor, target: Tensor):
         self._joint: Tensor | None = contraction.joint_buffer
         self._scaled_right: Tensor | None = None if contraction.scaled_buffer is None else contraction.scaled_buffer.mT
-        self.left, self.across, self.between, self.wanted = contraction.left, contraction.right.mT, between, wanted
-        self._start = self.left * wanted
+        self.left, self.across, self.between, self.target = contraction.left, contraction.right.mT, between, target
+        self._start = self.left * target
         few = self.left.shape[2] < min(self.left.shape[1], 2 * FEW_COLUMNS)
         self._left_rows = self.left.mT.contiguous() if few else None
         self._summed = contraction.summed
@@ -91,7 +91,7 @@ class PivotProducts:
     @property
     def scaling(self) -> Tensor:
         """The scaling w (b, 1, n_c) with which M was computed."""
-        return self.wanted / self.sums_used
+        return self.target / self.sums_used
 
     def pairs(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """Return the joint marginals of A and the pivot, and of B and the pivot, by one more matrix product."""
@@ -158,13 +158,13 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
     if c.pivot is None or c.between is None:
         return sweep_two(c, target, tol=tol, reach=reach, max_steps=max_steps)
     target = target.unsqueeze(1)
-    wanted = torch.split_with_sizes(target if c.shard is None else c.shard.own(target), c.sizes, 2)
-    wanted_a, wanted_b = [wanted[l] for l in c.group_a], [wanted[m] for m in c.group_b]
-    pivot = PivotProducts(c, c.between, wanted[c.pivot])
+    targets = torch.split_with_sizes(target if c.shard is None else c.shard.own(target), c.sizes, 2)
+    targets_a, targets_b = [targets[l] for l in c.group_a], [targets[m] for m in c.group_b]
+    pivot = PivotProducts(c, c.between, targets[c.pivot])
     joint = pivot.joint()
     transposed = joint.mT
-    parts_a, parts_b = wanted_a, wanted_b
-    parts_a = updated_scalings(torch.bmm(outer(parts_b), transposed), parts_a, wanted_a, c.summed)
+    parts_a, parts_b = targets_a, targets_b
+    parts_a = updated_scalings(torch.bmm(outer(parts_b), transposed), parts_a, targets_a, c.summed)
     left = outer(parts_a)
     max_first = LONG_SWEEPS if target.shape[0] * c.num_tuples > LONG else SWEEPS
     views = [*c.group_a, *c.group_b, c.pivot]
@@ -176,11 +176,11 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
             if num_steps > 0:
                 pivot.joint()
             # An update of one view of a group changes the marginals of the others, so the last sweep has two rounds.
-            for _ in range(2 if remaining == 0 and len(wanted_b) > 1 else 1):
-                parts_b = updated_scalings(c.summed(torch.bmm(left, joint)), parts_b, wanted_b)
+            for _ in range(2 if remaining == 0 and len(targets_b) > 1 else 1):
+                parts_b = updated_scalings(c.summed(torch.bmm(left, joint)), parts_b, targets_b)
                 right = outer(parts_b)
                 sums_a = torch.bmm(right, transposed)
-                parts_a = updated_scalings(sums_a, parts_a, wanted_a, c.summed)
+                parts_a = updated_scalings(sums_a, parts_a, targets_a, c.summed)
                 left = outer(parts_a)
             pivot.update_sums(left, right)
             num_steps += 1
@@ -210,19 +210,19 @@ def sweep_two(contraction: CompleteContraction, target: Tensor, *, tol: float, r
     transposed = kernel.mT
     shard, summed = contraction.shard, contraction.summed
     target = (target if shard is None else shard.own(target)).unsqueeze(1)
-    wanted_a, wanted_b = torch.split_with_sizes(target, contraction.sizes, 2)
-    left = torch.bmm(wanted_b, transposed).rsqrt_().mul_(wanted_a)
+    target_a, target_b = torch.split_with_sizes(target, contraction.sizes, 2)
+    left = torch.bmm(target_b, transposed).rsqrt_().mul_(target_a)
     sums = summed(torch.bmm(left, kernel))
     num_steps, chunk = 0, min(2 * min(SWEEPS, 1 + int(reach / FLAT_REACH)), max_steps)
     worst, rate = math.inf, EXPECTED_RATE_OF_TWO
     while True:
         for _ in range(chunk):
-            right = wanted_b / sums
-            left = wanted_a / torch.bmm(right, transposed)
+            right = target_b / sums
+            left = target_a / torch.bmm(right, transposed)
             sums = summed(torch.bmm(left, kernel))
         num_steps += chunk
         before = worst
-        error, worst = _errors(torch.addcmul(wanted_b, sums, right, value=-1))
+        error, worst = _errors(torch.addcmul(target_b, sums, right, value=-1))
         rate = rate if before == math.inf else (worst / before) ** (1 / chunk)
         chunk = 1 if worst * rate <= tol else 2
         if worst <= tol or not worst * rate**2 <= tol or num_steps + chunk > max_steps:
@@ -238,20 +238,20 @@ def _errors(residual: Tensor) -> tuple[Tensor, float]:
 
 
 def updated_scalings(
-    sums: Tensor, scalings: Sequence[Tensor], wanted: Sequence[Tensor], summed: Summed = complete
+    sums: Tensor, scalings: Sequence[Tensor], targets: Sequence[Tensor], summed: Summed = complete
 ) -> list[Tensor]:
     """Return the scalings (b, 1, n_l) of a group of views after an update of each; the last view is updated first.
 
     Args:
         sums: (b, 1, n_1 ⋯ n_j), the joint marginal of the group without its scalings.
-        wanted: the weights (b, 1, n_l).
+        targets: the weights (b, 1, n_l).
         summed: function that completes a sum over the first view, if this process has only some of its rows.
     """
-    if len(wanted) == 1:
-        return [wanted[0] / sums]
-    table = sums.view(sums.shape[0], wanted[0].shape[2], -1)
-    rest = updated_scalings(summed(torch.bmm(scalings[0], table)), scalings[1:], wanted[1:])
-    return [wanted[0] / torch.bmm(outer(rest), table.mT), *rest]
+    if len(targets) == 1:
+        return [targets[0] / sums]
+    table = sums.view(sums.shape[0], targets[0].shape[2], -1)
+    rest = updated_scalings(summed(torch.bmm(scalings[0], table)), scalings[1:], targets[1:])
+    return [targets[0] / torch.bmm(outer(rest), table.mT), *rest]
 
 
 def sums_by_view(sums: Tensor, scalings: Sequence[Tensor], summed: Summed = complete) -> list[Tensor]:
