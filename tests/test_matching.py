@@ -1,6 +1,7 @@
 """The best polymatching of unaligned sets."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -130,8 +131,31 @@ def test_a_solve_that_stops_early_warns():
         ([np.ones((3, 2))] * 2, {"alternatives": 4}, "alternatives must be at most 3, the number of tuples per point"),
         ([np.ones((3, 2))] * 2, {"epsilon": 0.0}, "epsilon must be a positive"),
         ([np.ones((3, 2))] * 2, {"cost": "nonsense"}, "cost must be one of"),
+        ([np.ones((3, 2))] * 2, {"solver": {}}, r"solver must be one of .* got \{\}"),
+        ("x", {}, r"views must be a tensor .* got str 'x'\.$"),
+        ([np.ones(3)] * 2, {}, r"views must be tensors \(..., n, d\), got shape \(3,\) in view 0"),
+        (
+            [np.ones((3, 2)), np.ones((3, 2)) * 1j],
+            {},
+            r"views must be arrays of numbers \(n, d\), got ndarray in view 1",
+        ),
+        ([np.ones((3, 2))] * 2, {"one_to_one": "yes"}, "one_to_one must be True or False, got 'yes'"),
+        ([np.ones((3, 2))] * 2, {"known": [[0, 3]], "one_to_one": True}, "of view 1 from 0 to 2, or -1, got 3"),
+        (
+            [np.ones((3, 2))] * 2,
+            {"known": [[-1, -1]], "one_to_one": True},
+            "known must contain at least one row number",
+        ),
+        ([np.ones((3, 2))] * 2, {"known": {}, "one_to_one": True}, "known must be an array of whole numbers"),
     ],
 )
 def test_wrong_arguments_are_rejected(views, options, message):
     with pytest.raises(ValueError, match=message):
         m3g.match(views, **options)
+
+
+def test_known_objects_may_be_a_data_frame():
+    views, _ = shuffled_copies(2, 12, 6, noise=0.5, seed=0)
+    rows = [[0, 1], [2, 3], [4, -1]]
+    matchings = [m3g.match(views, one_to_one=True, known=known) for known in (rows, pd.DataFrame(rows))]
+    assert matchings[0].memberships.equal(matchings[1].memberships)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,7 +95,7 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
         return list(stacked_views(views, name=name).unbind(-3))
     others = [] if not isinstance(views, Sequence) else [view for view in views if not isinstance(view, Tensor)]
     if others or not isinstance(views, Sequence):
-        got = " of ".join(map(described, [views, *others[:1]]))
+        got = " of ".join(map(described, [views] if isinstance(views, str) else [views, *others[:1]]))
         raise ValueError(f"{name} must be a tensor (..., k, n, d) or a sequence of k tensors (..., n, d), got {got}.")
     if len(views) < 2:
         raise ValueError(f"{name} must have k >= 2 views, got k = {len(views)}.")
@@ -103,7 +104,9 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
         readable(f"{name}[{l}]", view)
         if not view.is_floating_point():
             raise ValueError(f"{name} must be floating point tensors, got {view.dtype} in view {l}.")
-        if view.ndim < 2 or view.shape[-1] != first.shape[-1] or view.shape[:-2] != first.shape[:-2]:
+        if view.ndim < 2:
+            raise ValueError(f"{name} must be tensors (..., n, d), got shape {shape_of(view)} in view {l}.")
+        if view.shape[-1] != first.shape[-1] or view.shape[:-2] != first.shape[:-2]:
             raise ValueError(
                 f"{name} must be tensors (..., n, d) with the same d and the same batch shape, "
                 f"got {shape_of(first)} in view 0 and {shape_of(view)} in view {l}."
@@ -226,8 +229,19 @@ def same_shape(student: Tensor, teacher: Tensor) -> None:
 
 def described(value: object) -> str:
     """Describe a value for an error message: its type, and the value itself if it is short."""
-    text = repr(value) if isinstance(value, (str, int, float)) else ""
+    text = repr(value) if isinstance(value, (str, int, float, complex)) else ""
     return f"{type(value).__name__} {text}" if 0 < len(text) <= 40 else type(value).__name__
+
+
+def real_tensor(value: object, requirement: str, where: str = "") -> Tensor:
+    """Convert an array of real numbers to a tensor; raise a `ValueError` with the requirement if it is none."""
+    try:
+        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+        if not tensor.is_complex():
+            return tensor
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise ValueError(f"{requirement}, got {described(value)}{where}.") from None
 
 
 def readable(name: str, tensor: Tensor) -> Tensor:

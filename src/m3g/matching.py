@@ -189,19 +189,21 @@ def _threshold(allow_unmatched: bool | float) -> float:
 def _validated_known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) -> Tensor:
     """Return the validated rows of known objects, (r, k)."""
     required = f"known must be an array of whole numbers of shape (r, {len(sizes)})"
-    try:
-        rows = torch.as_tensor(known).cpu()
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{required}, got {_checks.described(known)}.") from None
+    rows = _checks.real_tensor(known, required).cpu()
     if rows.ndim != 2 or rows.shape[1] != len(sizes) or rows.is_floating_point() or rows.dtype == torch.bool:
         raise ValueError(f"{required}, got {rows.dtype} of shape {_checks.shape_of(rows)}.")
     rows = rows.long()
     for l, size in enumerate(sizes):
         column = rows[:, l][rows[:, l] != NO_ROW]
-        if len(column) and not 0 <= int(column.min()) <= int(column.max()) < size:
-            raise ValueError(f"known must contain row numbers of view {l} from 0 to {size - 1}, or -1, got others.")
+        outside = column[(column < 0) | (column >= size)]
+        if len(outside):
+            raise ValueError(
+                f"known must contain row numbers of view {l} from 0 to {size - 1}, or -1, got {int(outside[0])}."
+            )
         if len(column.unique()) < len(column):
             raise ValueError(f"known must contain each row of view {l} at most once, got duplicates.")
+    if not (rows != NO_ROW).any():
+        raise ValueError(f"known must contain at least one row number, got {len(rows)} objects without one.")
     return rows
 
 
@@ -251,12 +253,7 @@ def _validated_points(views: Sequence[ArrayLike] | Tensor, *, normalize: bool) -
 
 def _as_tensor(view: ArrayLike, l: int) -> Tensor:
     """Return view l as a floating point tensor; raise if it is not an array of numbers."""
-    try:
-        tensor = view if isinstance(view, Tensor) else torch.as_tensor(view)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(
-            f"views must be arrays of numbers (n, d), got {_checks.described(view)} in view {l}."
-        ) from None
+    tensor = _checks.real_tensor(view, "views must be arrays of numbers (n, d)", f" in view {l}")
     return tensor if tensor.is_floating_point() else _checks.readable(f"views[{l}]", tensor).double()
 
 

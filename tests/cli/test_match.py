@@ -108,6 +108,16 @@ def test_known_objects_are_read_from_a_file(tmp_path, capsys, refused):
         assert main(["match", files[0], str(tmp_path / "c.npy"), "--one-to-one", *known]) == 0
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1] == printed[2] != printed[3]  # by name, or in the order of the files
+    (tmp_path / "gaps.csv").write_text("a,b\n0,0\n1,\n2,2\n")
+    np.save(tmp_path / "gaps.npy", [[0, 0], [1, -1], [2, 2]])
+    printed = []
+    for name in ("gaps.csv", "gaps.npy"):  # an empty cell is a missing row, as in the table of the command
+        assert main(["match", *files, "--one-to-one", "--known", str(tmp_path / name)]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    for content, message in (("0,30", "of view 1 from 0 to 29, or -1, got 30"), ("1e30,0", "row numbers, got 1e+30")):
+        (tmp_path / "wrong.csv").write_text(f"a,b\n{content}\n")
+        assert message in refused("match", *files, "--one-to-one", "--known", tmp_path / "wrong.csv")
     np.save(tmp_path / "half.npy", np.full((3, 2), 0.5))
     assert "known must be a table of row numbers" in refused(
         "match", *files, "--one-to-one", "--known", tmp_path / "half.npy"

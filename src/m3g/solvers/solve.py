@@ -53,7 +53,7 @@ def as_solver(solver: SolverLike) -> Solver:
     if isinstance(solver, str) and solver in SOLVERS:
         return SOLVERS[solver]()
     options = dict(solver) if isinstance(solver, Mapping) else {"name": solver}
-    kind = SOLVERS[_checks.one_of("solver", options.pop("name", None), SOLVERS)]
+    kind = SOLVERS[_checks.one_of("solver", options.pop("name", solver), SOLVERS)]
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     unknown = sorted(map(str, set(options) - set(known)))
     if unknown:

@@ -42,11 +42,8 @@ def marginal_weights(
 
 def _weights_of_view(given: object, l: int, size: int, batch: Sequence[int], device: torch.device) -> Tensor:
     """Return the validated weights of view l in float64: (n_l), or (*batch, n_l)."""
-    try:
-        weight = torch.as_tensor(given, dtype=torch.float64, device=device)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError):
-        raise ValueError(f"weights must be tensors of numbers, got {_checks.described(given)} in view {l}.") from None
-    weight = _checks.readable(f"weights of view {l}", weight)
+    weight = _checks.real_tensor(given, "weights must be tensors of numbers", f" in view {l}")
+    weight = _checks.readable(f"weights of view {l}", weight).to(device, torch.float64)
     if weight.shape[-1:] != (size,):
         raise ValueError(f"weights must have {size} entries in view {l}, got shape {_checks.shape_of(weight)}.")
     if weight.shape[:-1] not in ((), (1,), tuple(batch)):
