@@ -61,6 +61,17 @@ def test_constant_views_and_few_rows_are_not_an_error():
         LinearCCA([torch.randn(3, 2)] * 2, torch.tensor([[1, 1, 0], [0, 0, 1]]).bool(), size=2)
 
 
+@pytest.mark.parametrize("value", [0.1, -3.3])
+@pytest.mark.parametrize("width", [8, 400])  # fewer and more columns than rows
+def test_features_that_are_constant_in_the_used_rows_have_no_effect(value, width):
+    views = shared_factors(300, (width, 8), noise=2.0)
+    longer = [torch.cat([view, torch.full((300, 2), value)], dim=1) for view in views]
+    found = LinearCCA([view[:299] for view in longer], size=4)
+    assert all(float(part[-2:].abs().max()) < 1e-6 for part in found.maps)
+    for other, same in zip(LinearCCA([view[:299] for view in views], size=4).maps, found.maps):
+        torch.testing.assert_close(same[:-2].abs(), other.abs(), rtol=0.02, atol=0.02)
+
+
 def test_reciprocal_ranks_exclude_missing_points():
     views = torch.eye(4).expand(2, 4, 4).clone()
     views[1, 0] = views[1, 1]  # the partner of point 0 ties with that of point 1

@@ -24,3 +24,14 @@ def test_without_ffmpeg_there_is_no_video(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None)
     moments = flow.descend(flow.start(2, 2), "m3g", flow.Setting(steps=3))
     assert [path.name for path in flow_pictures.animate({"m3g": moments}, [0, 3], tmp_path)] == ["flow.gif"]
+
+
+def test_a_negative_loss_is_in_the_range_of_its_axis():
+    moments = flow.descend(flow.start(3, 3, space="sphere"), "mmcr", flow.Setting("sphere", steps=2))
+    figure = flow_pictures._figure(6, 3)
+    axes = figure.subplots(1, 3)
+    for flows, lowest in (({"mmcr": moments}, min(m.loss for m in moments)), ({"mmcr": moments, "m3g": moments}, -1.0)):
+        axes[0].clear()
+        flow_pictures._curves(axes, flows)
+        assert lowest < 0
+        assert 1.5 * lowest < axes[0].get_ylim()[0] < lowest

@@ -71,8 +71,21 @@ def test_runs_that_differ_only_in_their_seed_are_one_arm():
 def test_the_same_seed_twice_is_not_two_seeds():
     twice = [run("a", 1, recall_at_1=0.5), run("b", 1, recall_at_1=0.6)]
     assert [len(group) for group in arms(twice).values()] == [1, 1]
+    later = [run("a", 1, recall_at_1=0.5), run("b", 2, recall_at_1=0.6), run("c", 2, recall_at_1=0.7)]
+    assert [len(group) for group in arms(later).values()] == [2, 1]
     # runs are distinguished by their settings; without settings, none are combined
     assert len(arms([Measured("a", {}, 9), Measured("b", {}, 9)])) == 2
+
+
+def test_arms_of_the_same_name_are_all_shown():
+    settings = dict.fromkeys("abcd", 0), dict.fromkeys("abcd", 1)
+    runs = [Measured("run", {"recall_at_1": 0.5}, 9) for _ in range(3)]
+    assert list(arms(runs)) == ["run", "run #2", "run #3"]
+    assert comparison(runs)[0] == ["measure", "run", "run #2", "run #3"]
+    # the first three settings are equal, and only three are shown
+    settings = [{**settings[0], "d": value} for value in (0, 1)] + [settings[1]]
+    groups = [run("x", seed, recall_at_1=0.5, settings=part) for part in settings for seed in (0, 1)]
+    assert list(arms(groups)) == ["a 0, b 0, c 0 (2 seeds)", "a 0, b 0, c 0 (2 seeds) #2", "a 1, b 1, c 1 (2 seeds)"]
 
 
 def test_one_seed_is_paired_by_test_rows():

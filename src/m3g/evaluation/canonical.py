@@ -105,8 +105,8 @@ class CanonicalViews:
     """Maps of k views into a common space in which their correlation on the training rows is maximal.
 
     They are the last step of deep CCA: its loss (`mcca`) is invariant to invertible linear maps of a view, so the
-    embeddings of two perfectly aligned views can have a cosine of 0. The maps also align the embeddings of losses that
-    determine embeddings only up to signs (`gram`, `symile`).
+    embeddings of two perfectly correlated views can have a cosine of 0. The maps also align the embeddings of losses
+    that determine embeddings only up to signs (`gram`, `symile`).
 
     Args:
         views: k tensors (n, d_l) of training rows.

@@ -19,6 +19,7 @@ MAX_ROWS = 10_000  # maximum number of rows used for the fit
 MAX_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix, unless 1000 rows require more
 FEW_ROWS = 500  # number of rows up to which every row is held out once
 COLUMNS = 4096  # columns of a view that are centred and scaled at a time
+CONSTANT = 1e-6  # a deviation below this fraction of the mean is the rounding error of the mean of a constant feature
 
 
 class LinearCCA:
@@ -143,7 +144,7 @@ class CentredView(NamedTuple):
         ones = torch.ones_like(self.mean)
         squares = torch.cat([self.scaled(ones, columns).square().sum(0) for columns in self.parts()])
         deviations = (squares / self.rows.sum()).sqrt()
-        return torch.where(deviations > 0, deviations, 1.0)
+        return torch.where(deviations > CONSTANT * self.mean.abs(), deviations, 1.0)
 
     def original_scale(self, scale: Tensor) -> Tensor:
         """Return the multiple of `scale` for which the mean square of the scaled view is 1."""

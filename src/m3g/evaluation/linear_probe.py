@@ -112,7 +112,7 @@ def augmented_probe(
 
 
 class _Rows:
-    """Training rows: standardised features, and class codes."""
+    """Training rows: features, the mean and divisor that standardise them, and class codes."""
 
     def __init__(self, features: Tensor, labels: Tensor) -> None:
         self.classes, self.codes = torch.unique(labels, return_inverse=True)

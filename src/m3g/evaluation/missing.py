@@ -79,7 +79,8 @@ def without_views(
     - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, and
       `recall_at_1`, which is None if all views are shown. With `raw`, also `linear_raw`, the accuracy of a probe on the
       concatenated inputs, in which the mean of the training rows replaces missing views.
-    - `curve`: the same scores as lists, with one value per entry of `share`, the fractions of missing entries.
+    - `curve`: the same scores as lists, with one value per entry of `share`, the probability that an entry is dropped.
+      Every object keeps at least one entry.
     - `chance`: the chance level of each score.
     - `every_subset`: whether `subsets` contains all subsets.
     """
@@ -125,7 +126,7 @@ def without_views(
 
 
 def _remaining(present: Tensor, fraction: float, *, seed: int) -> Tensor:
-    """Return the entries, bool (k, n), that remain after a random fraction of those present is dropped."""
+    """Return the entries, bool (k, n), that remain after a random fraction is dropped; every object keeps one."""
     draws = torch.rand(present.shape, generator=torch.Generator().manual_seed(seed))
     return drop_entries(present, draws, fraction=fraction)
 

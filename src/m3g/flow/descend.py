@@ -206,7 +206,7 @@ def evenly(flows: Sequence[Sequence[Moment]], count: int) -> list[int]:
 
 
 def start_middle_end(flows: Sequence[Sequence[Moment]]) -> list[int]:
-    """Return the indices of the start, of the moment at half of the total distance moved, and of the end."""
+    """Return the indices of the start, of a moment in the middle of the movement, and of the end."""
     last = len(flows[0]) - 1
     indices = evenly(flows, 2 * last + 1)
     return [0, indices[len(indices) // 2] if len(indices) > 2 else last // 2, last]

@@ -140,8 +140,11 @@ def _numbers(name: str, moment: Moment) -> str:
 
 
 def _lines(moments: Sequence[Moment], *, relative: bool) -> tuple[list[float], list[float], list[float]]:
-    """Return loss, gap and matched objects in percent; with `relative`, losses are divided by their initial values."""
-    unit = max(moments[0].loss, 1e-12) if relative else 1.0
+    """Return the loss, the gap and the percentage of matched objects of every moment.
+
+    With `relative`, losses are divided by the magnitude of the initial loss, which may be negative.
+    """
+    unit = max(abs(moments[0].loss), 1e-12) if relative else 1.0
     return [m.loss / unit for m in moments], [m.gap for m in moments], [100 * m.matched for m in moments]
 
 
@@ -149,8 +152,10 @@ def _curves(axes: Sequence[Axes], flows: Flows) -> dict[str, list[Line2D]]:
     """Plot the curves of all steps; return, by loss, the dots that mark the step of a frame."""
     dots: dict[str, list[Line2D]] = {name: [] for name in flows}
     for column, (axis, text) in enumerate(zip(axes, ("loss", "gap", "matched, %"))):
+        lowest = 0.0
         for colour, (name, moments) in zip(LINES, flows.items()):
             values = _lines(moments, relative=len(flows) > 1)[column]
+            lowest = min(lowest, *values)
             steps = [moment.step for moment in moments]
             axis.plot(steps, values, color=colour, linewidth=1.6, label=title(name))
             dots[name] += axis.plot([], [], "o", color=colour, markersize=6, markeredgecolor=PAPER)
@@ -160,7 +165,7 @@ def _curves(axes: Sequence[Axes], flows: Flows) -> dict[str, list[Line2D]]:
         axis.tick_params(labelsize=8, colors=INK, length=2.5)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25)
-        axis.set_ylim(*((-6, 106) if column == 2 else (0, None)))
+        axis.set_ylim(*((-6, 106) if column == 2 else (1.05 * lowest, None)))
         if len(flows) > 1 and column == 1:
             axis.legend(frameon=False, fontsize=8)
     return dots

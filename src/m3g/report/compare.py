@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,10 +78,10 @@ def _bracketed(name: str, value: float, low: float, high: float, sign: str = "")
 
 
 def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Group runs that differ only in their seed into arms, named after the settings that distinguish them."""
+    """Group runs that differ only in their seed into arms, with distinct names after the settings that differ."""
     groups: list[list[Measured]] = []
     for run in runs:
-        group = next((group for group in groups if _differ_only_in_seed(group[0], run)), None)
+        group = next((group for group in groups if all(_differ_only_in_seed(other, run) for other in group)), None)
         if group is None:
             groups.append([run])
         else:
@@ -91,13 +92,13 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     ]
     by_name: dict[str, list[Measured]] = {}
     for group in groups:
-        if len(group) == 1:
-            by_name[group[0].name] = group
-            continue
-        shared = group[0].settings
-        words = [f"{name.split('.')[-1]} {shared[name]}" for name in distinguishing if name in shared]
-        title = ", ".join(words[:MAX_SETTINGS]) or group[0].name
-        by_name[f"{title} ({len(group)} seeds)"] = group
+        title = group[0].name
+        if len(group) > 1:
+            shared = group[0].settings
+            words = [f"{name.split('.')[-1]} {shared[name]}" for name in distinguishing if name in shared]
+            title = f"{', '.join(words[:MAX_SETTINGS]) or title} ({len(group)} seeds)"
+        titles = itertools.chain([title], (f"{title} #{number}" for number in itertools.count(2)))
+        by_name[next(title for title in titles if title not in by_name)] = group
     return by_name
 
 

@@ -131,7 +131,7 @@ def _measured(run: str | os.PathLike[str], name: str, results: Results) -> Measu
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
-    """Return the content of the report; embeds the test split with the trained network and with an untrained one."""
+    """Return the content of the report; the test split is embedded by the trained network and an untrained one."""
     folder = Run.of(run)
     results = read_results(folder)
     net, data = load(folder, trust=trust, scaled=True), build_data(folder.open(), folder)

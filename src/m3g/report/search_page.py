@@ -1,4 +1,4 @@
-"""HTML page of the results of a search; thumbnails and sounds are embedded, so that it makes no external requests."""
+"""HTML page of search results; thumbnails and sounds are embedded, so that the page makes no external requests."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
 
     Args:
         blocks: a dict that maps the name of a view to its columns, as in `ColumnTransformer` (names, indices, a slice
-            or a callable such as `make_column_selector`), where other columns are not used; or the widths of k adjacent
-            blocks, which sum to the number of columns of X; or k, for k adjacent blocks of about equal width.
+            or a callable such as `make_column_selector`), without the columns that are not used; or the widths of k
+            adjacent blocks, which sum to the number of columns of X; or k, for k adjacent blocks of about equal width.
         n_components, ...: as in `MultiViewEmbedding`.
 
     If all values of a row in a block are NaN, the entry is missing. If only some of them are NaN, an error is raised;

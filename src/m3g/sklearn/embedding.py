@@ -50,11 +50,11 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     view. If all values of a row in a view are NaN, the entry is missing and excluded from the loss. Features are
     standardised.
 
-    The defaults are those of `m3g train`. An encoder is a linear map plus a perceptron, and starts at linear CCA of the
-    views. The network with the best retrieval on the held-out rows is kept, and its weights are averaged with those of
-    linear CCA, unless the cost of the loss is a product. The fraction of linear CCA is the largest, up to 0.9, for
-    which retrieval on these rows is within one standard error of the best. If a solve with all views would be slow, the
-    losses `m3g` and `kl` compare random subsets of the views.
+    Training works as in `m3g train`, with smaller networks. An encoder is a linear map plus a perceptron, and starts at
+    linear CCA of the views. The network with the best retrieval on the held-out rows is kept, and its weights are
+    averaged with those of linear CCA, unless the cost of the loss is a product. The fraction of linear CCA is the
+    largest, up to 0.9, for which retrieval on these rows is within one standard error of the best. If a solve with all
+    views would be slow, the losses `m3g` and `kl` compare random subsets of the views.
 
     Attributes:
         net_: the trained network.
@@ -136,9 +136,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def partial_fit(self, X: Tables, y: object = None) -> MultiViewEmbedding:
         """Train for one pass over these rows with the constant rate `learning_rate`; y is not used.
 
-        Unless `fit` was called before, the first call sets up the network, which starts at linear CCA of these rows; it
-        requires every view. In later calls, views may be missing, and the means and scales of the features are updated.
-        No rows are held out.
+        Unless `fit` was called before, the first call requires every view and sets up the network, which starts at
+        linear CCA of these rows. In later calls, views may be missing, and the means and scales of the features are
+        updated. No rows are held out.
         """
         new, loss = not hasattr(self, "net_"), self._loss()
         views = self._set_up(X) if new else self._views(X, first=False)
@@ -192,7 +192,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return off_diagonal_mean(retrieval(points, mask=mask).recall[1])
 
     def _set_up(self, X: Tables) -> Views:
-        """Set up scalers, network, optimiser and random state for a first fit; return the validated views."""
+        """Set up scalers, network, optimiser and random state for a new fit; return the validated views."""
         for name in ("n_components", "width", "depth", "epochs", "batch_size"):
             if name != "epochs" or self.epochs is not None:
                 _checks.positive_int(name, getattr(self, name))
@@ -232,7 +232,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return start_at_linear_cca(self.net_, rows, size=self.n_components, divisors=divisors)
 
     def _views(self, X: Tables, *, first: bool) -> Views:
-        """Return the input of a method as validated views, in the order of the first fit."""
+        """Return the input of a method as validated views, in the order of the fit."""
         views = as_views(X)
         return views if first else views.matched(self.view_names_, self.feature_names_, self.n_features_)
 
