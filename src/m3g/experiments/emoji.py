@@ -1,6 +1,7 @@
 """Transfer to unseen emoji vendors: like DomainNet, with many classes.
 
-`m3g reproduce emoji --data FOLDER`: 356 runs; the 146 stored ones took two minutes each on average. The folder contains
+`m3g reproduce emoji --data FOLDER`: 356 runs of about two minutes on one core, of which 216 are stored. Expected mean
+over unseen vendors, with a teacher: M3G 23.8 %, InfoNCE 24.7 to 24.8 %, BYOL 21.5 to 21.6 %. The folder contains
 `emoji_5vendors_32.npz` or images `emoji/VENDOR/NAME.png`, in which images of the same NAME show the same emoji.
 
 A small convolutional network learns from class-aligned batches of n = 16 emoji of four vendors at 16 pixels; the fifth
@@ -194,7 +195,7 @@ def by_vendor(results: list[Result], metric: str) -> dict[str, dict[str, list[fl
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the figure; return the text."""
     parts = [hours(results)]
-    for metric, title in (("test", "Emoji of training, unseen vendor"), ("new", "New emoji, unseen vendor")):
+    for metric, title in (("test", "Emoji seen in training, unseen vendor"), ("new", "New emoji, unseen vendor")):
         scores = by_vendor(results, metric)
         if scores:
             parts += [f"## {title}", _levels(scores), _differences(scores)]

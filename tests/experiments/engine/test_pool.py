@@ -167,6 +167,14 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
     assert stamps == {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
 
 
+@pytest.mark.slow
+def test_a_pool_reports_a_run_that_fails_again(tmp_path):
+    iterations, store = find("iterations"), Store(tmp_path)
+    spec = iterations.specs(Request(miniature=True))[0].with_changes({"solver": "unknown"})
+    assert list(do_all(iterations, [spec], store, tmp_path)) == [spec.id]
+    assert "solver" in run_pool(iterations, [spec], store, tmp_path, jobs=2, report=lambda line: None)[spec.id]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_workers_end_when_their_parent_is_killed():
     """The worker shares the output of its parent, whose end is read only after both have ended."""

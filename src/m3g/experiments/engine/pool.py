@@ -163,7 +163,6 @@ def run_pool(
         process.start()
         return process
 
-    before = dict.fromkeys(store.errors())
     workers, deaths = [start() for _ in range(jobs)], 0
     with Progress(specs, store, report) as progress:
         while workers:
@@ -180,7 +179,9 @@ def run_pool(
                             f"workers must stay alive, but {deaths} ended early: check memory and signals."
                         )
                     workers.append(start())
-    return {run: text.splitlines()[-1] for run, text in store.errors().items() if run not in before}
+    errors = store.errors()
+    attempted = [spec.id for spec in specs if not any(run in errors for run in spec.needs)]
+    return {run: errors[run].splitlines()[-1] for run in attempted if run in errors}
 
 
 class Progress:

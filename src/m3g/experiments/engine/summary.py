@@ -46,8 +46,9 @@ def summary(folder: Path) -> str:
 
 
 def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[list[Result], str]:
-    """Return the results of the current plan and their tables; for an experiment whose code was removed (`RECORDS`),
-    all results and the stored tables.
+    """Return the results of the current plan and their tables.
+
+    For an experiment whose code was removed (`RECORDS`), return all results and the stored tables.
     """
     if not rows:
         return [], ""

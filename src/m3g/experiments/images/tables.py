@@ -32,8 +32,8 @@ MAIN_SET = "tinyimagenet"  # its tables come first
 Scores = dict[str, dict[tuple[int, int], float]]  # arm, (k, seed)
 NOTE = (
     "The difference on a split is the mean over the numbers of views. Intervals are over the splits, with the "
-    "correction of Nadeau and Bengio for overlapping splits. The last column is at 5 % after Holm's correction over "
-    "the table."
+    "correction of Nadeau and Bengio for overlapping splits. The last column is the verdict at 5 % after Holm's "
+    "correction over the table."
 )
 Collect = Callable[[list[Result], Path], str]
 

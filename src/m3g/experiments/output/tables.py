@@ -55,9 +55,9 @@ def setting(change: Change) -> str:
 
 
 def grid_table(results: Sequence[Result], *, first: str) -> str:
-    """Return a table of the settings of grids with their validation scores; the first result of each arm is the best.
+    """Return a table of the settings of grids with their validation scores.
 
-    `first` is the title of the column of arms.
+    The results of each arm must be sorted, the best first. `first` is the title of the column of arms.
     """
     rows = [[first, "setting", "validation %", ""]]
     seen: set[str] = set()

@@ -89,11 +89,12 @@ def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet
         return cross_entropy(logits, labels.repeat(len(logits) // len(labels)))
 
     net.train()
-    train_linearly([*net.parameters(), *head.parameters()], value, steps=steps, rate=config.optim.learning_rate)
+    parameters = [*net.parameters(), *head.parameters()]
+    train_with_linear_decay(parameters, value, steps=steps, rate=config.optim.learning_rate)
     return net.eval()
 
 
-def train_linearly(
+def train_with_linear_decay(
     parameters: Sequence[nn.Parameter], value: Callable[[int], Tensor], *, steps: int, rate: float
 ) -> None:
     """Train with AdamW and a learning rate that decreases linearly from `rate` to 0."""

@@ -27,9 +27,9 @@ def read_emoji(source: Path | None) -> dict[str, np.ndarray]:
             f"of the vendors {', '.join(VENDORS)}, got {source or 'no folder'}."
         )
     names = sorted(set.intersection(*({path.name for path in folder.glob("*.png")} for folder in folders.values())))
-    return {
-        vendor: np.stack([_on_white(folder / name) for name in names]) for vendor, folder in folders.items() if names
-    }
+    if not names:
+        raise MissingData(f"--data must contain images of the same NAME.png for all vendors, got none in {source}.")
+    return {vendor: np.stack([_on_white(folder / name) for name in names]) for vendor, folder in folders.items()}
 
 
 def _on_white(path: Path) -> np.ndarray:

@@ -23,7 +23,7 @@ TEN_CLASSES = (
     "n04146614", "n04285008", "n04311004", "n04398044", "n07753592",
 )  # fmt: skip
 STYLES = ("display", "handwriting", "monospace", "sans_serif", "serif")  # the categories of Google Fonts
-MAX_CLASSES, MAX_IMAGES = 10, 550  # classes, and images per class, that are read from any other folder
+MAX_CLASSES, MAX_IMAGES = 10, 550  # classes, and images per class, that `prepare_folders` reads
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,11 @@ def prepare_folders(source: Path | None, target: Path, *, side: int = 32) -> Non
 
 
 def check_paper_folders(source: Path | None, target: Path) -> None:
-    """Check that the folders `train` and `val` of ImageNet-1k exist, which are read in place."""
+    """Check that the folders `train` and `val` of ImageNet-1k exist; they are read in place."""
     check_paths(source, "train", "val")
 
 
 def check_paper_domains(source: Path | None, target: Path) -> None:
-    """Check that the six folders or list files of DomainNet exist, which are read in place."""
+    """Check that the six folders or list files of DomainNet exist; they are read in place."""
     lists = source is not None and any(source.glob("*_train.txt"))
     check_paths(source, *(f"{name}_train.txt" if lists else name for name in TREES["domainnet-small"].domains))

@@ -119,5 +119,5 @@ def _window_files(source: Path | None, folder: str, what: str) -> list[Path]:
 
 
 def check_paper_windows(source: Path | None, target: Path) -> None:
-    """Check that the prepared windows exist, which are read in place."""
+    """Check that the prepared windows exist; they are read in place."""
     check_paths(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from m3g.data import ViewsData
 from m3g.evaluation.canonical import canonical
-from m3g.experiments.runner.references import train_linearly
+from m3g.experiments.runner.references import train_with_linear_decay
 from m3g.experiments.runner.stacked import StackedNet
 from m3g.training import build_data, build_module
 from m3g.training.settings.config import Config
@@ -51,7 +51,7 @@ def baseline(name: str, config: Config) -> tuple[ViewsData, dict[str, list[Tenso
 
 
 def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
-    """Return the views of all splits, embedded by the encoders of the losses after training on labels.
+    """Return the views of all splits, embedded by the network of the losses after it was trained on labels.
 
     The classifier is linear in the mean of the unit embeddings.
     """
@@ -70,6 +70,7 @@ def _supervised(config: Config, data: ViewsData, parts: dict[str, list[Tensor]])
         return cross_entropy(head(scale * units.sum(0) / weight.sum(0).unsqueeze(-1)), labels[rows])
 
     parameters = [*net.parameters(), *head.parameters(), scale]
-    train_linearly(parameters, value, steps=config.loop.max_steps or 1, rate=config.optim.learning_rate)
+    steps, rate = config.loop.max_steps or 1, config.optim.learning_rate
+    train_with_linear_decay(parameters, value, steps=steps, rate=rate)
     with torch.no_grad():
         return {split: list(net(views)) for split, views in parts.items()}

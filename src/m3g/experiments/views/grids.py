@@ -2,7 +2,7 @@
 
 An arm is a loss, possibly under another name with separate options. `m3g` compares at most four random views at a time
 and tunes epsilon; `m3g-all` compares all views at once and tunes the temperature over the grid of InfoNCE. The scores
-require that the views are aligned in one space, which some losses do not guarantee. They have one of two remedies:
+require that the views are aligned in one space, which some losses do not guarantee. There are two remedies:
 
 - `BIAS`: `gram` and `pmrl` do not change if points change sign, and `symile` does not change if a feature changes sign
   in two views. From random weights, they align the views only up to signs. With a common bias in the last layer, all

@@ -12,7 +12,7 @@ or 64, with the best setting for 32.
 
 The runs are ordered such that partial results are useful:
 
-1. M3G, InfoNCE and the baselines on all sets of measurements;
+1. M3G, InfoNCE and the baselines on all sets without images;
 2. the other losses, one by one;
 3. M3G, InfoNCE, `m3g-pairs` and `m3g-all` with half of the training entries missing; M3G and InfoNCE with a tuned
    batch size; M3G, InfoNCE and the baselines on the digits with three to five of their views;

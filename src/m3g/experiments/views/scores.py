@@ -116,7 +116,7 @@ def by_number(tests: Iterable[Result], name: str) -> dict[str, dict[int, list[fl
 
 
 def few_views(tests: list[Result]) -> dict[str, dict[str, float]]:
-    """Return, by arm, the accuracy on one view, half of the views and all views of a probe trained on all views.
+    """Return, by arm, the accuracy of a probe trained on all views and tested on one view, half of them, and all.
 
     It is averaged over seeds and data sets.
     """
