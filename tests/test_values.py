@@ -1,5 +1,6 @@
 """Numbers and names from users: one sentence with the argument, the requirement and the value."""
 
+import numpy as np
 import pytest
 
 from m3g import _values
@@ -12,6 +13,7 @@ from m3g import _values
         (_values.positive, float("inf"), "must be a positive finite number, got inf"),
         (_values.positive, True, "must be a positive number, got bool True"),
         (_values.positive_int, 2.0, "must be a whole number of at least 1, got 2.0"),
+        (_values.whole, True, "must be a whole number of at least 0, got True"),
         (_values.non_negative, -1, "must be a finite number of at least 0, got -1"),
         (_values.fraction, 1.0, "must be a number from 0 .included. to 1 .excluded., got 1.0"),
         (_values.seed, 2**63, "must be a whole number from 0 to"),
@@ -25,6 +27,7 @@ def test_invalid_numbers_are_errors(check, value, message):
 def test_valid_numbers_are_returned():
     assert _values.positive("x", 2) == 2.0
     assert _values.fraction("x", 0) == 0.0
+    assert type(_values.whole("x", np.int64(0))) is int
     assert _values.seed("x", 2**63 - 1) == 2**63 - 1
 
 

@@ -30,6 +30,7 @@ from m3g._values import (
     seed,
     shown,
     suggestion,
+    whole,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "seed",
     "shown",
     "suggestion",
+    "whole",
 ]
 
 Views = Tensor | Sequence[Tensor]

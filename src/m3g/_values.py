@@ -91,9 +91,14 @@ def positive(name: str, value: float) -> float:
 
 def positive_int(name: str, value: int) -> int:
     """Return the value if it is a whole number of at least 1."""
+    return whole(name, value, least=1)
+
+
+def whole(name: str, value: int, *, least: int = 0) -> int:
+    """Return the value if it is a whole number of at least `least`."""
     number = plain(value)
-    if not isinstance(number, int) or not is_whole(number) or number < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {shown(value)}.")
+    if not isinstance(number, int) or not is_whole(number) or number < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {shown(value)}.")
     return number
 
 

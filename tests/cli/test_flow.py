@@ -9,7 +9,7 @@ from m3g.cli import main
     ("arguments", "message"),
     [
         (["--n", "1"], "n must be a whole number of at least 2, got 1"),
-        (["--k", "1"], "k must be a whole number from 2 to 10, got 1"),
+        (["--k", "1"], "k must be a whole number of at least 2, got 1"),
         (["--n", "20", "--k", "4"], "n ** k must be at most 5000"),
         (["--space", "cube"], "space must be one of"),
         (["--loss", "vicreg"], "loss in the plane must be one of"),

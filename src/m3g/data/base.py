@@ -74,12 +74,10 @@ class ViewsData(LightningDataModule):
         super().__init__()
         self._batch_size = None if batch_size is None else _checks.positive_int("batch_size", batch_size)
         self.seed = _checks.seed("seed", seed)
-        if not isinstance(num_workers, int) or num_workers < 0:
-            raise ValueError(f"num_workers must be a whole number of at least 0, got {num_workers!r}.")
         most = max(MAX_WORKERS, 2 * (os.cpu_count() or 1))
-        if num_workers > most:
+        self.num_workers = _checks.whole("num_workers", num_workers)
+        if self.num_workers > most:
             raise ValueError(f"num_workers must be at most {most} processes on this machine, got {num_workers}.")
-        self.num_workers = num_workers
         self.datasets: dict[Split, Dataset[Batch]] = {}
         self.scaling: list[tuple[Tensor, Tensor] | None] = []
         self.inputs: list[Recipe] = []

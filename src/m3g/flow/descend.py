@@ -87,10 +87,9 @@ def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
     """Return points (k, n, d) drawn uniformly in the unit square, or on the sphere."""
     _checks.one_of("space", space, SPACES)
     _checks.seed("seed", seed)
-    if not isinstance(n, int) or n < 2:
-        raise ValueError(f"n must be a whole number of at least 2, got {n!r}.")
-    if not isinstance(k, int) or not 2 <= k <= 10:
-        raise ValueError(f"k must be a whole number from 2 to 10, got {k!r}.")
+    n, k = _checks.whole("n", n, least=2), _checks.whole("k", k, least=2)
+    if k > 10:
+        raise ValueError(f"k must be at most 10, got {k}.")
     if n**k > MAX_TUPLES:
         raise ValueError(f"n ** k must be at most {MAX_TUPLES}, got {n} ** {k} = {n**k}: use fewer objects or views.")
     random = torch.Generator().manual_seed(seed)

@@ -43,8 +43,7 @@ class ByteTransformer(nn.Module):
         self.stride = _checks.positive_int("stride", stride)
         self.out_features = _checks.positive_int("width", width)
         _checks.fraction("dropout", dropout)
-        if not isinstance(depth, int) or depth < 0:
-            raise ValueError(f"depth must be a whole number of at least 0, got {depth!r}.")
+        depth = _checks.whole("depth", depth)
         if width % _checks.positive_int("heads", heads):
             raise ValueError(f"heads must divide width, got {heads} with width {width}.")
         self.bytes = nn.Embedding(256, width, padding_idx=0)

@@ -38,7 +38,7 @@ WRONG = {
     "a vector with NaN": (lambda c: _with(c, 6, vector="[1, 2, NaN, 3]"), [], "lists of finite numbers, .*in row 6"),
     "an infinite number": (lambda c: _with(c, 6, age="inf"), [], "finite numbers in column 'age', got inf in row 6"),
     "an empty sound": (lambda c: _with(c, 1, sound="empty.wav"), [], "sounds must be readable .*1 damaged of 30"),
-    "a wrong rate": (lambda c: c, ["--view.sound.rate", "5"], "view.sound.rate must be .* from 1000 to 192000, got 5"),
+    "a wrong rate": (lambda c: c, ["--view.sound.rate", "5"], "view.sound.rate must be from 1000 to 192000 .*, got 5"),
     "a negative length": (lambda c: c, ["--view.sound.seconds", "-1"], "seconds must be a positive .*got -1"),
     "no image": (lambda c: _with(c, 1, photo="text.png"), [], "images must be readable .*1 damaged of 30.*text.png"),
     "a group in two splits": (

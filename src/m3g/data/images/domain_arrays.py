@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
+from m3g import _checks
 from m3g.data.batch import Batch, TensorRows
 from m3g.data.images.aligned import AlignedDomains
 from m3g.data.images.reading import as_signed, read_archive, version_of
@@ -102,8 +103,7 @@ class DomainArrays(AlignedDomains):
         stored = read_domains(Path(path))
         names = list(stored) if domains is None else domains
         self._choose_views(names, held_out, list(stored))
-        if not isinstance(shift, int) or shift < 0:
-            raise ValueError(f"shift must be a whole number of pixels of at least 0, got {shift!r}.")
+        shift = _checks.whole("shift", shift)
         used = [name for name in stored if name in names or name in self.held_out]
         self.images = torch.cat([stored[name][0] for name in used])
         classes, codes = np.unique(np.concatenate([stored[name][1] for name in used]), return_inverse=True)

@@ -209,10 +209,9 @@ class SoundReader(FileReader):
         if "rate" in self.processor:
             self.given.setdefault("rate", self.processor["rate"])
         rate = self.given.get("rate")
-        if rate is not None and not (isinstance(rate, int) and RATES[0] <= rate <= RATES[1]):
+        if rate is not None and not RATES[0] <= rate <= RATES[1]:
             raise ValueError(
-                f"view.{self.name}.rate must be a whole number of samples per second from {RATES[0]} to {RATES[1]}, "
-                f"got {rate!r}."
+                f"view.{self.name}.rate must be from {RATES[0]} to {RATES[1]} samples per second, got {rate!r}."
             )
         self._rates: Counter[int] = Counter()
         self._durations: list[float] = []

@@ -62,7 +62,7 @@ class Reader(ABC):
             if option == "seconds":
                 _checks.positive(f"view.{name}.{option}", value)
             else:
-                _checks.positive_int(f"view.{name}.{option}", value)  # type: ignore[arg-type]
+                given[option] = _checks.positive_int(f"view.{name}.{option}", value)  # type: ignore[arg-type]
         self.given = given  # options set by the user, completed by the fit
         self.notes: list[str] = []  # one sentence per property of the view that is reported to the user
         self._prepare()
