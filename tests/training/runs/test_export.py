@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 
 import m3g
 from m3g.training.loop import fit
+from m3g.training.runs.export import load
 from m3g.training.runs.files import write_text
 from training.loop.test_module import small
 
@@ -35,3 +37,14 @@ def test_damaged_and_foreign_models_are_errors(tmp_path):
     run.model.unlink()
     with pytest.raises(ValueError, match="finish the training first"):
         m3g.load(run.path)
+
+
+def test_two_loads_of_one_run_scale_their_inputs_independently(tmp_path):
+    run = fit.train(small(loop={"epochs": 1}), tmp_path / "run")
+    unscaled = load(run)
+    scaled = load(run, scaled=True)
+    assert (unscaled.scaled, scaled.scaled) == (False, True)
+    assert all(one is other for one, other in zip(unscaled.parameters(), scaled.parameters(), strict=True))
+    unscaled.scaled = True
+    views = [torch.randn(5, *shape) for shape in unscaled.view_shapes]
+    torch.testing.assert_close(unscaled(views), scaled(views), rtol=0, atol=0)

@@ -100,9 +100,9 @@ class Mismatch(nn.Module):
             views: the indices of the k views; by default all.
             mask: bool (k, n), True where an entry is present.
         """
-        rows, _, _ = gather_views(index.to(embeddings.device, torch.float64)[None, :, None])
+        rows, _, _ = gather_views(index.to(embeddings.device, torch.int64)[None, :, None])  # MPS has no float64
         embeddings, mask, _ = gather_views(embeddings.float(), mask)
-        row = rows[0, :, 0].long()
+        row = rows[0, :, 0]
         k, n, _ = embeddings.shape
         chosen = torch.tensor(list(range(k)) if views is None else views, device=row.device)
         pairs = chosen[:, None], chosen[None, :]

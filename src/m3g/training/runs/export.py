@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -140,8 +141,9 @@ def load(
     run = Run.find(folder, revision=revision, token=token, local_files_only=local_files_only)
     if run.loaded is None:
         run.loaded = _load(run, trust=trust)
-    run.loaded.scaled = scaled
-    return run.loaded
+    net = copy.copy(run.loaded)  # has the same weights and its own `scaled`
+    net.scaled = scaled
+    return net
 
 
 def _load(run: Run, *, trust: bool) -> TrainedNet:
