@@ -5,6 +5,8 @@ import re
 import pytest
 
 from fixtures import fails
+from m3g.training.settings.check import check
+from m3g.training.settings.config import Config, LoopSettings
 
 CASES = [
     (["--views", "a.npy", "missing.npy"], "missing.npy"),
@@ -85,3 +87,10 @@ def test_wrong_arguments_of_train_are_reported_in_one_line(here, capsys, argumen
     line = fails(["train", *arguments], capsys)
     assert re.search(message, line), line
     assert list(here.parent.joinpath("work").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["evaluate_every", "patience"])
+@pytest.mark.parametrize("value", [-1, 2.5, True, None])
+def test_numbers_of_epochs_are_whole_and_at_least_0(name, value):
+    with pytest.raises(ValueError, match=f"^loop.{name} must be a whole number of at least 0, got {value}.$"):
+        check(Config(loop=LoopSettings(**{name: value})))

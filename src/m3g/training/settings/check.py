@@ -41,8 +41,7 @@ def check(config: Config) -> None:
     checks.fraction("teacher.momentum", config.teacher.momentum)
     checks.fraction("view_dropout", config.view_dropout)
     for name in ("evaluate_every", "patience"):
-        if getattr(loop, name) < 0:
-            raise ValueError(f"loop.{name} must be a whole number of at least 0, got {getattr(loop, name)!r}.")
+        checks.whole(f"loop.{name}", getattr(loop, name))
     for name in ("learning_rate", "eps"):
         checks.positive(f"optim.{name}", getattr(optim, name))
     for name in ("min_learning_rate", "warmup_epochs", "weight_decay", "end_weight_decay"):
