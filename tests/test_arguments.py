@@ -16,6 +16,8 @@ CALLS = {
     "M3GLoss": m3g.M3GLoss,
     "M3GRest": m3g.losses.M3GRest,
     "InfoNCEPairwise": m3g.losses.InfoNCEPairwise,
+    "symile": lambda **options: m3g.losses.symile(X, **options),
+    "Symile": m3g.losses.Symile,
     "average_of_rest": lambda **options: m3g.losses.average_of_rest(X, m3g.losses.byol, **options),
     "Dense": m3g.Dense,
     "Factored": m3g.Factored,
@@ -31,6 +33,8 @@ FLAGS = {
     "M3GLoss": ["normalize", "gather", "shard"],
     "M3GRest": ["renormalize"],
     "InfoNCEPairwise": ["learn_temperature"],
+    "symile": ["rescale", "normalize"],
+    "Symile": ["rescale"],
     "average_of_rest": ["renormalize", "symmetric", "normalize"],
     "Factored": ["newton"],
 }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from m3g._checks import Views, fits, one_of
+from m3g._checks import Views, fits, flag, one_of
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.contrast import require_objects
 from m3g.losses.temperature import Temperature, check_temperature
@@ -65,6 +65,7 @@ def symile(
     """
     check_temperature(temperature)
     one_of("negatives", negatives, NEGATIVES)
+    flag("rescale", rescale)
     views, mask = clean(views, mask, normalize=normalize)
     if rescale:
         views = views.mul(views.shape[2] ** (1 / 2 - 1 / len(views)))
@@ -156,7 +157,7 @@ class Symile(FunctionLoss):
         super().__init__(
             temperature=Temperature(temperature, learn=learn_temperature),
             negatives=one_of("negatives", negatives, NEGATIVES),
-            rescale=rescale,
+            rescale=flag("rescale", rescale),
             generator=generator,
             normalize=normalize,
             gather=gather,
