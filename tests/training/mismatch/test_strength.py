@@ -58,6 +58,6 @@ def test_a_view_with_many_entries_between_correct_and_random_is_not_reported(mon
         pi = torch.zeros(400)
         pi[: int(400 * share)] = 0.3
         fractions.append(pi)
-    monkeypatch.setattr(strength, "ranks", lambda points, mask, cost: fractions)
+    monkeypatch.setattr(strength, "more_similar", lambda points, mask, cost: fractions)
     kept = strength.reported_views(held_out, torch.tensor([0.13, 0.13, 0.04]), CircularVariance())
     assert kept.tolist() == [True, False, False]  # the third has fewer unreliable entries than entries between

@@ -36,8 +36,8 @@ MIN_ROWS = 40  # with fewer held-out rows, all views are reported
 MAX_ROWS = 2000  # maximum number of held-out rows per split
 
 
-def ranks(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
-    """Return, for every view, pi of the present entries whose row has another view.
+def more_similar(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
+    """Return, for every view, the fractions pi of the present entries whose row has another view.
 
     Args:
         embeddings: (k, n, d).
@@ -48,7 +48,7 @@ def ranks(embeddings: Tensor, mask: Tensor, cost: Cost) -> list[Tensor]:
         >>> from m3g.costs import CircularVariance
         >>> points = torch.eye(3).repeat(2, 1, 1)
         >>> points[1] = points[1, [0, 2, 1]]
-        >>> ranks(points, torch.ones(2, 3, dtype=torch.bool), CircularVariance())[1].tolist()
+        >>> more_similar(points, torch.ones(2, 3, dtype=torch.bool), CircularVariance())[1].tolist()
         [0.0, 0.5, 0.5]
     """
     points = normalize(embeddings.float(), dim=-1)
@@ -68,13 +68,13 @@ def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor
     Args:
         held_out: embeddings of rows outside the training split.
         unreliable: (k,), the fraction of unreliable entries among the training entries of each view.
-        cost: see `ranks`.
+        cost: see `more_similar`.
     """
     points = held_out.embeddings
     assert points is not None
     mask = torch.ones(points.shape[:2], dtype=torch.bool) if held_out.mask is None else held_out.mask
     reported = torch.ones(len(points), dtype=torch.bool)
-    for l, pi in enumerate(ranks(points, mask, cost)):
+    for l, pi in enumerate(more_similar(points, mask, cost)):
         if len(pi) >= MIN_ROWS:
             random = 2 * float((pi > 0.5).float().mean())  # q
             between = float(((pi > 0.1) & (pi <= 0.5)).float().mean()) - 0.4 * random  # b
