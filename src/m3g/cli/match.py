@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
-from pathlib import Path
 
 from m3g._values import existing
 from m3g.cli.output import check_out, print_table
@@ -78,7 +77,7 @@ def run(args: Namespace, name: str) -> None:
         existing("--known", args.known)
     import numpy as np
 
-    from m3g.data.storage.readers import file_names, read_array
+    from m3g.data.storage.readers import ArrayFiles, file_names
     from m3g.matching import match
     from m3g.polymatching import NO_ROW
     from m3g.training.runs.files import write_csv
@@ -88,7 +87,8 @@ def run(args: Namespace, name: str) -> None:
         raise ValueError(f"files must be k >= 2 files, one per view, got {len(args.files)}.")
     if args.known is not None and not (args.one_to_one or args.allow_unmatched):
         raise ValueError("--known must be used with --one-to-one or --allow-unmatched, got neither.")
-    arrays = [read_array(file, name="files") for file in args.files]
+    with ArrayFiles() as opened:
+        arrays = [opened.read(file, name="files") for file in args.files]
     for file, array in zip(args.files, arrays):
         if array.ndim != 2 or array.dtype.kind not in "biuf":
             got = f"{array.dtype} of shape {array.shape} in {file!r}"
@@ -139,22 +139,21 @@ def run(args: Namespace, name: str) -> None:
 
 
 def _known(file: str, views: Sequence[str]) -> list[list[int]]:
-    """Return the row numbers of known objects; the columns of a text file are ordered by their names if they match."""
+    """Return the row numbers of known objects; the columns of a table are ordered by their names if they match."""
     import numpy as np
 
-    from m3g.data.storage.delimited import read_names
-    from m3g.data.storage.readers import read_array
+    from m3g.data.storage.readers import ArrayFiles
     from m3g.polymatching import NO_ROW
 
-    rows = read_array(file, name="--known")
+    names: list[str] = []
+    with ArrayFiles() as opened:
+        rows = opened.read(file, name="--known", columns=names)
     if rows.ndim != 2 or rows.dtype.kind not in "iuf":
         raise ValueError(f"--known must be a table of row numbers, got {rows.dtype} of shape {rows.shape} in {file!r}.")
     if rows.dtype.kind == "f":
         rows = np.where(np.isnan(rows), NO_ROW, rows)  # an empty cell, as in the table that the command writes
         if len(wrong := rows[(rows != rows.round()) | (abs(rows) > MAX_ROW)]):
             raise ValueError(f"--known must be a table of row numbers, got {wrong[0]:g} in {file!r}.")
-    if Path(file).suffix in (".csv", ".tsv"):
-        _, names = read_names(Path(file))
-        if sorted(names) == sorted(views):
-            rows = rows[:, [names.index(view) for view in views]]
+    if sorted(names) == sorted(views):
+        rows = rows[:, [names.index(view) for view in views]]
     return [[int(row) for row in line] for line in rows.tolist()]

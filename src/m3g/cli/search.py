@@ -140,7 +140,7 @@ class _Cells(NamedTuple):
             if names:
                 raise ValueError(f"--show must be columns of the run's table, got {names[0]!r} for a run without one.")
             return cls([], {}, None)
-        source = open_run_table(located(run.open(), run))
+        source = open_run_table(located(run.open(), run), run)
         for name in names or ():
             checks.one_of("--show", name, source.types)
         inputs = json.loads(run.model_text).get("inputs") or []

@@ -29,5 +29,5 @@ def test_matlab_files_and_sparse_matrices_are_read(tmp_path):
         with pytest.raises(ValueError, match=message):
             Arrays([paths[0], f"{tmp_path}/m.mat{key}"])
     (tmp_path / "no.mat").write_bytes(b"no Matlab file" * 20)
-    with pytest.raises(ValueError, match=r"paths must be \.mat files that can be read"):
+    with pytest.raises(ValueError, match="paths must be files that can be read"):
         Arrays([paths[0], f"{tmp_path}/no.mat"])

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from m3g import _checks
 from m3g.data.images.augment import random_box
-from m3g.data.storage.limits import open_archive, open_image
+from m3g.data.storage.limits import open_image
+from m3g.data.storage.numpy_files import Archive
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,7 +53,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays of an `.npz` file."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with open_archive(path) as stored:
+    with Archive(path) as stored:
         return {name: stored[name] for name in stored.files}
 
 

@@ -17,7 +17,7 @@ from m3g import _checks
 from m3g.data.signals import physionet2018, sleep_edf
 from m3g.data.signals.recording import Source, to_windows
 from m3g.data.splits import SPLITS, split_rows
-from m3g.data.storage.limits import open_archive
+from m3g.data.storage.numpy_files import Archive
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ def _sizes(source: Source) -> list[tuple[str, int]]:
 def _origin(target: Path) -> str | None:
     """Return the origin recorded in a prepared file; None if it does not exist or cannot be read."""
     try:
-        with open_archive(target) as stored:
+        with Archive(target) as stored:
             return str(stored["origin"])
     except (OSError, ValueError, KeyError, EOFError):
         return None

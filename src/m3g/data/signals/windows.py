@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +14,7 @@ from m3g import _checks
 from m3g.data.base import ViewsData, class_codes
 from m3g.data.batch import TensorRows
 from m3g.data.splits import SPLITS, read_split, split_rows
-from m3g.data.storage.limits import open_archive
+from m3g.data.storage.numpy_files import Archive
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +110,8 @@ def _read(
     """Return the windows (n, channels, time) of a file, their subjects (n,) and labels (n,), and the channel names."""
     if file.suffix != ".npz" or not file.is_file():
         raise ValueError(f"paths must be .npz files that exist, got {str(file)!r}: check the path.")
-    if not zipfile.is_zipfile(file):
-        raise ValueError(f"paths must be .npz archives, got {str(file)!r}, which is damaged or of another kind.")
     try:
-        with open_archive(file) as stored:
+        with Archive(file) as stored:
             arrays = {name: stored[name] for name in (signals, "channels", subject, label) if name in stored.files}
             present = ", ".join(stored.files)
     except (ValueError, OSError) as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from io import BufferedReader
 from pathlib import Path
 
 from m3g.data.storage import limits
@@ -16,16 +18,20 @@ SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bar
 SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16  # number of lines that determine the separator, and characters read of each
 
 
-def read_names(file: Path) -> tuple[str, list[str]]:
-    """Return the separator of a file and the entries of its first line."""
-    with open(file, newline="", encoding="utf-8-sig") as lines:
+def read_names(content: BufferedReader, suffix: str) -> tuple[str, list[str]]:
+    """Return the separator and the entries of the first line of an open file, which is rewound."""
+    lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
+    try:
         first = lines.readline(limits.MAX_HEADER_LENGTH)
         limits.check_columns(max(map(first.count, SEPARATORS)) + 1)
         sample = [first, *itertools.takewhile(bool, (lines.readline(SAMPLED_LENGTH) for _ in range(SAMPLED_LINES)))]
-    tabs = file.suffix.lower() == ".tsv" and ("\t" in first or not any(map(first.count, SEPARATORS)))
-    separator = "\t" if tabs else find_separator(sample)
-    with open(file, newline="", encoding="utf-8-sig") as lines:
+        tabs = suffix.lower() == ".tsv" and ("\t" in first or not any(map(first.count, SEPARATORS)))
+        separator = "\t" if tabs else find_separator(sample)
+        lines.seek(0)
         return separator, next(csv.reader(lines, delimiter=separator), [])
+    finally:
+        lines.detach()
+        content.seek(0)
 
 
 def find_separator(lines: Sequence[str]) -> str:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import warnings
-import zipfile
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
 import torch
-from numpy.lib.npyio import NpzFile
 
 from m3g import _checks
 from m3g.solvers.shared.memory import memory_limit
@@ -84,75 +79,6 @@ def open_image(file: Path | BinaryIO) -> Image:
         image.close()
         raise
     return image
-
-
-def load_array_or_archive(file: str | os.PathLike[str]) -> np.ndarray | NpzFile:
-    """Load an `.npy` file or open an `.npz` archive, without pickle; an `.npy` file is opened only once.
-
-    An array larger than its file or than the memory is rejected before it is loaded.
-    """
-    with open(file, "rb") as content:
-        if not zipfile.is_zipfile(content):
-            content.seek(0)
-            shape, fortran, dtype = _read_header(content, in_memory=True)
-            flat = np.fromfile(content, dtype, count=math.prod(shape))
-            return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
-    return open_archive(file)
-
-
-def map_array(file: str | os.PathLike[str]) -> np.memmap:
-    """Map an `.npy` file into memory, without pickle."""
-    with open(file, "rb") as content:
-        shape, fortran, dtype = _read_header(content, in_memory=False)
-        return np.memmap(content, dtype, mode="r", offset=content.tell(), shape=shape, order="F" if fortran else "C")
-
-
-def _read_header(content: IO[bytes], *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, whether the order is that of Fortran, and dtype of an open `.npy` file; reject Python objects."""
-    try:
-        shape, fortran, dtype = _check_array(content, os.fstat(content.fileno()).st_size, in_memory=in_memory)
-    except EOFError as error:
-        raise OSError(f"damaged: {error}") from error
-    if dtype.hasobject:
-        raise ValueError("it contains Python objects, which require pickle")
-    return shape, fortran, dtype
-
-
-def open_archive(file: str | os.PathLike[str]) -> NpzFile:
-    """Open an `.npz` archive without pickle; reject arrays larger than their file or than the memory."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            for member in archive.infolist():
-                if member.filename.endswith(".npy"):
-                    with archive.open(member) as content:
-                        _check_array(content, member.file_size, in_memory=True)
-    except (EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-        raise OSError(f"damaged: {error}") from error
-    opened: NpzFile = np.load(file, allow_pickle=False)
-    return opened
-
-
-def _check_array(content: IO[bytes], size: int, *, in_memory: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return the header of an array; reject an array larger than its file or, if `in_memory`, than the memory."""
-    if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
-        raise ValueError("damaged, or not an .npy array")
-    version = content.read(2)
-    read = {
-        b"\x01\x00": np.lib.format.read_array_header_1_0,
-        b"\x02\x00": np.lib.format.read_array_header_2_0,
-        b"\x03\x00": np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if read is None:
-        raise ValueError(f"damaged, or of an unknown version {tuple(version)}")
-    shape, fortran, dtype = read(content)
-    if dtype.hasobject:
-        return shape, fortran, dtype  # rejected by the caller and by np.load without pickle
-    declared = dtype.itemsize * int(np.prod([int(n) for n in shape], dtype=object)) if shape else dtype.itemsize
-    if declared > size:
-        raise ValueError(f"damaged: an array of shape {shape} in {size} bytes")
-    if in_memory:
-        check_memory(f"an array of shape {shape}", declared)
-    return shape, fortran, dtype
 
 
 MAX_TENSORS_HEADER = 2**23  # bytes of the header of a safetensors file: about 10^5 tensors

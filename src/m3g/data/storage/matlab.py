@@ -7,7 +7,9 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import scipy.io
@@ -15,23 +17,13 @@ import scipy.sparse
 
 from m3g.data.storage.limits import check_memory
 
+Variables: TypeAlias = "dict[str, np.ndarray | scipy.sparse.spmatrix]"  # by name
 COMPRESSED = 15  # type code of a compressed variable
 NOTATION = re.compile(r"(?P<name>\w+)(\{(?P<cell>\d+)\})?(?P<transposed>')?$")
 
 
-def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
-    """Read an array from a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`."""
-    try:
-        with open(file, "rb") as start:
-            if start.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in start.read(64):
-                raise ValueError("it has version 7.3: save it with -v7")
-        stored = {variable: value for variable, value in load_matlab(file).items() if not variable.startswith("__")}
-    except ValueError as error:
-        raise ValueError(f"{name} must be .mat files that can be read, got {str(file)!r} ({error}).") from error
-    except Exception as error:  # scipy raises TypeError, KeyError, zlib.error and others for damaged files
-        raise ValueError(
-            f"{name} must be .mat files that can be read, got {str(file)!r} (damaged: {error})."
-        ) from error
+def select(stored: Variables, key: str | None, file: Path, name: str) -> np.ndarray:
+    """Return an array of a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`."""
     names = ", ".join(_choices(stored))
     if key is None and len(stored) != 1:
         raise ValueError(
@@ -57,31 +49,41 @@ def read_matlab(file: Path, key: str | None, name: str) -> np.ndarray:
     return array.squeeze(1) if array.ndim == 2 and array.shape[1] == 1 else array
 
 
-def load_matlab(file: Path) -> dict[str, np.ndarray | scipy.sparse.spmatrix]:
+def load_matlab(file: Path) -> Variables:
     """Return the variables of a `.mat` file; arrays larger than the memory are rejected before decompression."""
-    check_memory("the content", sum(_unpacked_sizes(file)))
-    for _, shape, kind in scipy.io.whosmat(file):
-        width = re.search(r"8|16|32|64", kind) if "int" in kind else None
-        check_memory(f"an array of shape {shape}", math.prod(shape) * (int(width[0]) // 8 if width else 8))
-    loaded: dict[str, np.ndarray | scipy.sparse.spmatrix] = scipy.io.loadmat(file)
-    return loaded
-
-
-def _unpacked_sizes(file: Path) -> Iterator[int]:
-    """Yield the declared size in bytes of each compressed variable of a version 5 file, including its cells."""
     with open(file, "rb") as content:
-        order = {b"IM": "<", b"MI": ">"}.get(content.read(128)[126:])
-        while order is not None and len(tag := content.read(8)) == 8:
-            kind, size = struct.unpack(f"{order}II", tag)
-            start = content.tell()
-            if kind == COMPRESSED:
-                begin = zlib.decompressobj().decompress(content.read(min(size, 4096)), 8)
-                if len(begin) == 8:
-                    yield struct.unpack(f"{order}II", begin)[1]
-            content.seek(start + size)
+        if content.read(8) == b"\x89HDF\r\n\x1a\n" or b"MATLAB 7.3" in content.read(64):
+            raise ValueError("it has version 7.3: save it with -v7")
+        try:
+            check_memory("the content", sum(_unpacked_sizes(content)))
+            content.seek(0)
+            for _, shape, kind in scipy.io.whosmat(content):
+                width = re.search(r"8|16|32|64", kind) if "int" in kind else None
+                check_memory(f"an array of shape {shape}", math.prod(shape) * (int(width[0]) // 8 if width else 8))
+            content.seek(0)
+            loaded: Variables = scipy.io.loadmat(content)
+        except ValueError:
+            raise
+        except Exception as error:  # scipy raises TypeError, KeyError, zlib.error and others for damaged files
+            raise OSError(f"damaged: {error}") from error
+    return {variable: value for variable, value in loaded.items() if not variable.startswith("__")}
 
 
-def _choices(stored: dict[str, np.ndarray | scipy.sparse.spmatrix]) -> list[str]:
+def _unpacked_sizes(content: BufferedReader) -> Iterator[int]:
+    """Yield the declared size in bytes of each compressed variable of a version 5 file, including its cells."""
+    content.seek(0)
+    order = {b"IM": "<", b"MI": ">"}.get(content.read(128)[126:])
+    while order is not None and len(tag := content.read(8)) == 8:
+        kind, size = struct.unpack(f"{order}II", tag)
+        start = content.tell()
+        if kind == COMPRESSED:
+            begin = zlib.decompressobj().decompress(content.read(min(size, 4096)), 8)
+            if len(begin) == 8:
+                yield struct.unpack(f"{order}II", begin)[1]
+        content.seek(start + size)
+
+
+def _choices(stored: Variables) -> list[str]:
     """Return the names of the arrays, and of the entries of cell arrays."""
     names = []
     for variable, value in stored.items():

@@ -3,83 +3,111 @@
 from __future__ import annotations
 
 import contextlib
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse
-import torch
-from numpy.lib.npyio import NpzFile
 
 from m3g import _checks
 from m3g.data.storage import delimited, limits
-from m3g.data.storage.matlab import read_matlab
-from m3g.solvers.shared.memory import memory_limit
+from m3g.data.storage.matlab import Variables, load_matlab, select
+from m3g.data.storage.numpy_files import Archive, load_npy
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pyarrow.parquet import ParquetFile
 
 SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".tsv", ".json", ".xlsx", ".parquet")
-SPARSE = {"indices", "indptr", "format", "shape", "data"}  # arrays of scipy.sparse.save_npz for csr, csc and bsr
 
 
-def read_array(
-    path: str | Path, *, name: str = "paths", text: bool = False, notes: list[str] | None = None
-) -> np.ndarray:
-    """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, `.json`, `.csv`, `.tsv` or `.xlsx` file.
+class ArrayFiles(contextlib.ExitStack):
+    """Reader of arrays; a file with several of them is opened once, and closed with the reader."""
 
-    `.csv`, `.tsv` and `.xlsx` files have the column names in their first line. `file.npz:key` and `file.mat:X{2}`
-    select one of several arrays. A sparse matrix saved by scipy is converted to dense.
+    def __init__(self) -> None:
+        super().__init__()
+        self._archives: dict[Path, Archive] = {}
+        self._matlab: dict[Path, Variables] = {}
+        self._parquet: dict[Path, ParquetFile] = {}
 
-    Args:
-        path: the file.
-        name: the argument that error messages refer to.
-        text: allow columns of strings.
-        notes: if given, the columns are features: columns that identify the rows are dropped, and notes on them and on
-            constant columns are appended.
-    """
-    given, key = str(path), None
-    if ".npz:" in given or ".mat:" in given:
-        given, key = given.rsplit(":", 1)
-    file = Path(given)
-    if file.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{name} must be files that end in {', '.join(SUFFIXES)}, got {given!r}.")
-    if not file.is_file():
-        raise ValueError(f"{name} must be files that exist, got {given!r}: check the path.")
-    if file.suffix.lower() == ".mat":
-        return read_matlab(file, key, name)
-    try:
-        loaded = _open(file)
-    except (OSError, EOFError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"{name} must be files that can be read, got {given!r} ({reason}).") from error
-    if isinstance(loaded, NpzFile):
-        with loaded:
-            array = _pick(loaded, key, file, name)
-    elif isinstance(loaded, np.ndarray):
-        array = loaded
-    else:
-        _check_header(loaded, file, name)
-        loaded = _without_index(loaded, given, [] if notes is None else notes)
-        if notes is not None:
-            loaded = _features(loaded, given, notes)
-        if len(loaded) == 0:
-            raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
-        non_numeric = [str(column) for column, dtype in loaded.dtypes.items() if dtype.kind not in "biuf"]
-        if non_numeric and not text:
-            raise ValueError(
-                f"{name} must have only numeric columns, but column {non_numeric[0]!r} of {given!r} is not numeric: "
-                "remove or encode it."
-            )
-        array = loaded.to_numpy()
-    if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
-        return array.astype(str)
-    if array.dtype == object:
-        raise ValueError(f"{name} must have only numeric values, but {given!r} has others: encode them.")
-    return array
+    def read(
+        self,
+        path: str | Path,
+        *,
+        name: str = "paths",
+        text: bool = False,
+        notes: list[str] | None = None,
+        columns: list[str] | None = None,
+    ) -> np.ndarray:
+        """Read one array from an `.npy`, `.npz`, `.mat`, `.parquet`, `.json`, `.csv`, `.tsv` or `.xlsx` file.
+
+        `.csv`, `.tsv` and `.xlsx` files have the column names in their first line. `file.npz:key` and `file.mat:X{2}`
+        select one of several arrays. A sparse matrix saved by scipy is converted to dense.
+
+        Args:
+            path: the file.
+            name: the argument that error messages refer to.
+            text: allow columns of strings.
+            notes: if given, the columns are features: columns that identify the rows are dropped, and notes on them and
+                on constant columns are appended.
+            columns: if given, the names of the columns of a table are appended.
+        """
+        given, key = str(path), None
+        if ".npz:" in given or ".mat:" in given:
+            given, key = given.rsplit(":", 1)
+        file = Path(given)
+        if file.suffix.lower() not in SUFFIXES:
+            raise ValueError(f"{name} must be files that end in {', '.join(SUFFIXES)}, got {given!r}.")
+        if not file.is_file():
+            raise ValueError(f"{name} must be files that exist, got {given!r}: check the path.")
+        try:
+            opened = self._open(file)
+        except (OSError, EOFError, ValueError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise ValueError(f"{name} must be files that can be read, got {given!r} ({reason}).") from error
+        if isinstance(opened, Archive):
+            array = _pick(opened, key, file, name)
+        elif isinstance(opened, np.ndarray):
+            array = opened
+        elif isinstance(opened, dict):
+            return select(opened, key, file, name)
+        else:
+            array = _array_of_table(opened, file, name, text=text, notes=notes, columns=columns)
+        if text and array.dtype == object and all(isinstance(entry, str) for entry in array.flat):
+            return array.astype(str)
+        if array.dtype == object:
+            raise ValueError(f"{name} must have only numeric values, but {given!r} has others: encode them.")
+        return array
+
+    def _open(self, file: Path) -> np.ndarray | Archive | Variables | DataFrame:
+        """Load an array or a table, or open a file of several arrays."""
+        suffix = file.suffix.lower()
+        if suffix == ".npy":
+            return load_npy(file)
+        if suffix == ".npz":
+            if file not in self._archives:
+                self._archives[file] = self.enter_context(Archive(file))
+            return self._archives[file]
+        if suffix == ".mat":
+            if file not in self._matlab:
+                self._matlab[file] = load_matlab(file)
+            return self._matlab[file]
+        _checks.extra("pandas", "train")
+        if suffix in (".csv", ".tsv"):
+            return _read_csv(file)
+        if suffix in (".json", ".xlsx"):
+            return _read_text_table(file)
+        opened = self.parquet(file)
+        limits.check_columns(opened.metadata.num_columns)
+        limits.check_rows(opened.metadata.num_rows, file.stat().st_size)
+        return opened.read().to_pandas()
+
+    def parquet(self, file: Path) -> ParquetFile:
+        """Return an open parquet file, whose metadata have been read."""
+        if file not in self._parquet:
+            opened = _checks.extra("pyarrow.parquet", "train").ParquetFile(file)
+            self._parquet[file] = self.enter_context(opened)
+        return self._parquet[file]
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
@@ -96,22 +124,27 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
     return next(names for names in (stems, arrays if name_arrays else stems, numbers) if len(set(names)) == len(names))
 
 
-def _open(file: Path) -> np.ndarray | NpzFile | DataFrame:
-    """Open a numpy array, an archive of arrays, or a pandas table."""
-    suffix = file.suffix.lower()
-    if suffix == ".npz" and not zipfile.is_zipfile(file):
-        raise ValueError("damaged, or not an .npz archive")
-    if suffix in (".npy", ".npz"):
-        return limits.load_array_or_archive(file)
-    pandas = _checks.extra("pandas", "train")
-    if suffix in (".csv", ".tsv"):
-        return _read_csv(file)
-    if suffix in (".json", ".xlsx"):
-        return _read_text_table(file)
-    metadata = _checks.extra("pyarrow.parquet", "train").read_metadata(file)
-    limits.check_columns(metadata.num_columns)
-    limits.check_rows(metadata.num_rows, file.stat().st_size)
-    return pandas.read_parquet(file)
+def _array_of_table(
+    table: DataFrame, file: Path, name: str, *, text: bool, notes: list[str] | None, columns: list[str] | None
+) -> np.ndarray:
+    """Return the values of a table, without its index and, if `notes` are given, columns that identify the rows."""
+    given = str(file)
+    _check_header(table, file, name)
+    table = _without_index(table, given, [] if notes is None else notes)
+    if notes is not None:
+        table = _features(table, given, notes)
+    if len(table) == 0:
+        raise ValueError(f"{name} must be files with at least one row, got none in {given!r}.")
+    non_numeric = [str(column) for column, dtype in table.dtypes.items() if dtype.kind not in "biuf"]
+    if non_numeric and not text:
+        raise ValueError(
+            f"{name} must have only numeric columns, but column {non_numeric[0]!r} of {given!r} is not numeric: "
+            "remove or encode it."
+        )
+    if columns is not None:
+        columns += map(str, table.columns)
+    array: np.ndarray = table.to_numpy()
+    return array
 
 
 def _read_csv(file: Path) -> DataFrame:
@@ -119,10 +152,12 @@ def _read_csv(file: Path) -> DataFrame:
     pandas = _checks.extra("pandas", "train")
     separator = ","
     try:
-        separator, _ = delimited.read_names(file)
-        table = pandas.read_csv(file, sep=separator)
-        if separator != "," and any(kind.kind == "O" for kind in table.dtypes):
-            table = pandas.read_csv(file, sep=separator, decimal=",")
+        with open(file, "rb") as content:
+            separator, _ = delimited.read_names(content, file.suffix)
+            table = pandas.read_csv(content, sep=separator)
+            if separator != "," and any(kind.kind == "O" for kind in table.dtypes):
+                content.seek(0)
+                table = pandas.read_csv(content, sep=separator, decimal=",")
     except UnicodeError:
         delimited.check_encoding(file, separator)
         raise
@@ -177,12 +212,10 @@ def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
     return table[kept] if kept else table
 
 
-def _pick(stored: NpzFile, key: str | None, file: Path, name: str) -> np.ndarray:
+def _pick(stored: Archive, key: str | None, file: Path, name: str) -> np.ndarray:
     """Return the array `key` of an archive, or its only array or sparse matrix if `key` is None."""
     names = ", ".join(stored.files)
-    if key is None and {"format", "shape", "data"} <= set(stored.files) <= SPARSE | {"row", "col", "offsets"}:
-        return _dense(file, name)
-    if key is None and len(stored.files) != 1:
+    if key is None and not stored.is_sparse and len(stored.files) != 1:
         raise ValueError(
             f"{name} must be files with one array, got {names or 'none'} in {str(file)!r}: "
             f"choose one with '{file}:{(stored.files or ['key'])[0]}'."
@@ -190,25 +223,11 @@ def _pick(stored: NpzFile, key: str | None, file: Path, name: str) -> np.ndarray
     if key is not None and key not in stored.files:
         raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
     try:
-        array: np.ndarray = stored[key or stored.files[0]]
-        return array
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        return stored.dense() if key is None and stored.is_sparse else stored[key or stored.files[0]]
+    except (OSError, ValueError, TypeError) as error:  # TypeError: raised by scipy for a damaged sparse matrix
         raise ValueError(
             f"{name} must be files that can be read without pickle, got {str(file)!r} ({error})."
         ) from error
-
-
-def _dense(file: Path, name: str) -> np.ndarray:
-    """Read a sparse matrix from an archive of `scipy.sparse.save_npz` as a dense array."""
-    try:
-        limits.open_archive(file).close()
-        matrix = scipy.sparse.load_npz(file)
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{name} must be files that can be read, got {str(file)!r} ({error}).") from error
-    size = float(matrix.shape[0]) * matrix.shape[1] * matrix.dtype.itemsize
-    _checks.fits(f"the matrix in {str(file)!r}", size, memory_limit(torch.device("cpu")), "keep fewer columns")
-    array: np.ndarray = matrix.toarray()
-    return array
 
 
 def _check_header(table: DataFrame, file: Path, name: str) -> None:

@@ -13,7 +13,7 @@ from typing import IO, Literal
 
 import numpy as np
 
-from m3g.data.storage.limits import map_array
+from m3g.data.storage.numpy_files import open_npy
 
 IN_MEMORY = 2**27  # bytes of all views together that may be in memory; larger views stay in files
 CHUNK = 2**22  # bytes read at a time
@@ -113,6 +113,5 @@ class Collector:
 
 def npy_rows(path: str | Path) -> Rows:
     """Return the rows of an `.npy` file without reading them."""
-    array = map_array(path)
-    order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    return Rows(array.shape, array.dtype, file=open(path, "rb"), offset=array.offset, order=order)
+    file, (shape, fortran, dtype) = open_npy(path)
+    return Rows(shape, dtype, file=file, offset=file.tell(), order="F" if fortran else "C")

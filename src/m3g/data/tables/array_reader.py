@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from m3g import _checks
-from m3g.data.storage.readers import read_array
+from m3g.data.storage.readers import ArrayFiles
 from m3g.data.storage.rows import IN_MEMORY, Collector, Rows, npy_rows
 from m3g.data.tables.kinds import kind_of_type
 from m3g.data.tables.reader import Cells, Reader, Recipe
@@ -42,28 +42,28 @@ class ArrayReader(Reader):
         return {"kind": "array"}
 
 
-def is_large(path: str | Path, *, views: int) -> bool:
+def is_large(path: str | Path, files: ArrayFiles, *, views: int) -> bool:
     """Return whether an `.npy` or `.parquet` file should stay on disk; `views` files share the memory limit."""
     file = Path(path)
     if not file.is_file():
         return False
-    sizes = {".npy": lambda: file.stat().st_size, ".parquet": lambda: _parquet_size(file)}
+    sizes = {".npy": lambda: file.stat().st_size, ".parquet": lambda: _parquet_size(file, files)}
     return file.suffix.lower() in sizes and sizes[file.suffix.lower()]() > IN_MEMORY // views
 
 
-def _parquet_size(file: Path) -> int:
+def _parquet_size(file: Path, files: ArrayFiles) -> int:
     """Return the size in bytes of the content of a parquet file as float32."""
-    arrow, parquet = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.parquet", "train")
+    arrow = _checks.extra("pyarrow", "train")
     try:
-        metadata = parquet.read_metadata(file)
+        metadata = files.parquet(file).metadata
     except (arrow.ArrowException, OSError):
         return 0  # the error is reported when the file is read
     return int(4 * metadata.num_rows * metadata.num_columns)
 
 
-def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
+def _parquet_rows(path: str | Path, files: ArrayFiles, *, name: str, views: int) -> Rows:
     """Return the rows of a table of numbers, in a temporary file if they are large."""
-    table, rows = open_table(path, name=name), Collector(views)
+    table, rows = open_table(path, name=name, parquet=files.parquet(Path(path))), Collector(views)
     non_numeric = [column for column, kind in table.types.items() if kind_of_type(kind) != "number"]
     if non_numeric:
         raise ValueError(
@@ -77,18 +77,18 @@ def _parquet_rows(path: str | Path, *, name: str, views: int) -> Rows:
 
 
 def read_rows(
-    path: str | Path, *, name: str = "paths", views: int = 1, notes: list[str] | None = None
+    path: str | Path, files: ArrayFiles, *, name: str = "paths", views: int = 1, notes: list[str] | None = None
 ) -> tuple[Rows, np.ndarray]:
     """Return the n rows of an array file, and which of them are present, bool (n,).
 
     A row of only NaN is missing. `views` files share the memory limit. Error messages refer to the argument `name`.
     Notes on the columns are appended to `notes`.
     """
-    if not is_large(path, views=views):
-        array = read_array(path, name=name, notes=[] if notes is None else notes)
+    if not is_large(path, files, views=views):
+        array = files.read(path, name=name, notes=[] if notes is None else notes)
         rows = Rows(array.shape, array.dtype, array=array)
     elif Path(path).suffix.lower() == ".parquet":
-        rows = _parquet_rows(path, name=name, views=views)
+        rows = _parquet_rows(path, files, name=name, views=views)
     else:
         try:
             rows = npy_rows(path)

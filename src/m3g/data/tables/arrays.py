@@ -16,7 +16,7 @@ from m3g.data.base import ViewsData, class_codes
 from m3g.data.batch import TensorRows
 from m3g.data.entries import drop_entries, seeded_draws, swap_entries
 from m3g.data.splits import SPLITS, Split, split_rows
-from m3g.data.storage.readers import file_names, read_array
+from m3g.data.storage.readers import ArrayFiles, file_names
 from m3g.data.storage.rows import Rows
 from m3g.data.tables.array_reader import ArrayReader, is_large, read_rows
 from m3g.data.tables.columns import Column, set_up
@@ -84,25 +84,26 @@ class Arrays(ViewsData):
             raise ValueError(f"view_names must be {len(paths)} names, one per view, got {len(names)}.")
         if len(set(names)) < len(names):
             raise ValueError(f"view_names must be distinct, got {', '.join(names)}.")
-        split = partial(
-            self._split,
-            labels=None if labels is None else read_array(labels, name="labels", text=True).squeeze(),
-            groups=None if groups is None else read_array(groups, name="groups", text=True).squeeze(),
-            val=val,
-            test=test,
-            seed=split_seed,
-        )
-        entries = None if mask is None else read_array(mask, name="mask")
-        if any(is_large(path, views=len(paths)) for path in paths):
-            if swapped or absent:
-                raise ValueError(
-                    f"swapped and absent must be 0 for files that are read on demand, got {swapped} and {absent}."
-                )
-            files = [read_rows(path, views=len(paths), notes=self.notes) for path in paths]
-            self._map(files, names, entries, split, standardize)
-        else:
-            arrays = [read_array(path, notes=self.notes) for path in paths]
-            self._prepare(arrays, names, entries, split, standardize, swapped, absent)
+        with ArrayFiles() as files:
+            split = partial(
+                self._split,
+                labels=None if labels is None else files.read(labels, name="labels", text=True).squeeze(),
+                groups=None if groups is None else files.read(groups, name="groups", text=True).squeeze(),
+                val=val,
+                test=test,
+                seed=split_seed,
+            )
+            entries = None if mask is None else files.read(mask, name="mask")
+            if any(is_large(path, files, views=len(paths)) for path in paths):
+                if swapped or absent:
+                    raise ValueError(
+                        f"swapped and absent must be 0 for files that are read on demand, got {swapped} and {absent}."
+                    )
+                rows = [read_rows(path, files, views=len(paths), notes=self.notes) for path in paths]
+                self._map(rows, names, entries, split, standardize)
+            else:
+                arrays = [files.read(path, notes=self.notes) for path in paths]
+                self._prepare(arrays, names, entries, split, standardize, swapped, absent)
 
     def _map(
         self,

@@ -14,6 +14,7 @@ from torch import Tensor
 from m3g.data.batch import TensorRows
 from m3g.data.sampling import Draw
 from m3g.data.splits import SPLITS, Split
+from m3g.data.storage.readers import ArrayFiles
 from m3g.data.storage.rows import CHUNK, Collector, Rows
 from m3g.data.tables.array_reader import ArrayReader, read_rows
 from m3g.data.tables.reader import Cells, Reader, VectorReader, list_lengths
@@ -197,9 +198,9 @@ def _reject_duplicates(fingerprints: np.ndarray) -> None:
     )
 
 
-def file_column(path: str | Path, num_rows: int, names: Sequence[str]) -> Column:
+def file_column(path: str | Path, files: ArrayFiles, num_rows: int, names: Sequence[str]) -> Column:
     """Return a view that is stored in a separate file."""
-    rows, present = read_rows(path)
+    rows, present = read_rows(path, files)
     name = Path(path).stem
     if name in names:
         raise ValueError(f"--views must be files whose names differ from the table's views, got {name!r}.")

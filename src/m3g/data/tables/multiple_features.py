@@ -7,7 +7,7 @@ from functools import partial
 from importlib import resources
 
 from m3g.data.base import ViewsData
-from m3g.data.storage.limits import open_archive
+from m3g.data.storage.numpy_files import Archive
 from m3g.data.tables.arrays import Arrays
 
 
@@ -53,7 +53,7 @@ class MultipleFeatures(Arrays):
             raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, got {names}.")
         with (
             resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
-            open_archive(file) as stored,
+            Archive(file) as stored,
         ):
             arrays, labels = [stored[name] for name in names], stored["digit"]
         split = partial(self._split, labels=labels, val=val, test=test, seed=split_seed)

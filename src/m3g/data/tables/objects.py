@@ -12,6 +12,7 @@ from m3g import _checks
 from m3g._options import Options, Processor
 from m3g.data.base import ViewsData, class_codes
 from m3g.data.splits import Split, given_split, split_rows
+from m3g.data.storage.readers import ArrayFiles
 from m3g.data.tables.columns import file_column, read_columns, set_up
 from m3g.data.tables.file_readers import FileReader
 from m3g.data.tables.plan import plan_views
@@ -29,7 +30,7 @@ class Objects(ViewsData):
     damaged files raise an error.
 
     Args:
-        table: the file or folder.
+        table: the file or folder, or an open table.
         paths: additional views: array files with one row per row of the table.
         labels: the column of class labels; used only for evaluation.
         groups: the column of groups, such as subjects; each group is in one split only.
@@ -59,7 +60,7 @@ class Objects(ViewsData):
 
     def __init__(
         self,
-        table: str | Path,
+        table: str | Path | Source,
         *,
         paths: Sequence[str | Path] = (),
         labels: str | None = None,
@@ -81,7 +82,7 @@ class Objects(ViewsData):
         num_workers: int = 0,
     ):
         super().__init__(batch_size=batch_size, seed=seed, num_workers=num_workers)
-        source = open_table(table, data_root=data_root)
+        source = table if isinstance(table, Source) else open_table(table, data_root=data_root)
         ignore = [*ignore, *(column for column in source.annotations if column not in (labels, groups, split))]
         named = [("labels", labels), ("groups", groups), ("split", split), *(("ignore", column) for column in ignore)]
         special = {_checks.one_of(option, column, source.types) for option, column in named if column is not None}
@@ -96,7 +97,8 @@ class Objects(ViewsData):
             if isinstance(reader, FileReader):
                 reader.allow_outside = allow_outside
         columns = read_columns(source, readers, train, duplicates=duplicates or bool(paths))
-        columns += [file_column(path, source.num_rows, [column.name for column in columns]) for path in paths]
+        with ArrayFiles() as files:
+            columns += [file_column(path, files, len(train), [column.name for column in columns]) for path in paths]
         set_up(self, columns, codes, rows, standardize=standardize)
         self.view_kinds = [column.kind for column in columns]
         self.inputs = [column.reader.recipe() for column in columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from m3g.data.tables import omics, text_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
 
 BATCH = 1024  # rows read at a time
 MAX_VALUES, MAX_BYTES = 2**20, 2**23  # read at a time if rows are long
@@ -70,17 +72,20 @@ class Source:
         return [value for _, batch in self.batches([name]) for value in batch[name].to_pylist()]
 
 
-def open_table(path: str | Path, *, name: str = "table", data_root: str | Path | None = None) -> Source:
+def open_table(
+    path: str | Path, *, name: str = "table", data_root: str | Path | None = None, parquet: ParquetFile | None = None
+) -> Source:
     """Open the table at a path; raise a one-sentence error if it is not a table.
 
-    Files that its cells refer to are searched below `data_root` first.
+Files that its cells refer to are searched below `data_root` first. `parquet` is the file at the path if it is
+    open.
     """
     arrow = _checks.extra("pyarrow", "train")
     file = _checks.existing(name, path)
     if not file.is_dir() and file.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{name} must be a folder or a file that ends in {', '.join(SUFFIXES)}, got {str(path)!r}.")
     try:
-        source = _open_folder(file, name) if file.is_dir() else _open_file(file)
+        source = _open_folder(file, name) if file.is_dir() else _open_file(file, parquet)
     except (arrow.ArrowException, OSError, UnicodeError, csv.Error, json.JSONDecodeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ValueError(f"{name} must be a table that can be read, got {str(path)!r} ({reason}).") from error
@@ -91,7 +96,7 @@ def open_table(path: str | Path, *, name: str = "table", data_root: str | Path |
     return source
 
 
-def _open_file(file: Path) -> Source:
+def _open_file(file: Path, parquet: ParquetFile | None = None) -> Source:
     """Open a table in a single file, by its suffix."""
     suffix = file.suffix.lower()
     if suffix in omics.SUFFIXES:
@@ -105,7 +110,7 @@ def _open_file(file: Path) -> Source:
     elif suffix in (".json", ".jsonl"):
         content = (text_tables.read_json if suffix == ".json" else text_tables.read_jsonl)(file)
     else:
-        return (_parquet if suffix == ".parquet" else _arrow)(file)
+        return _parquet(file, parquet) if suffix == ".parquet" else _arrow(file)
     return _in_memory(file, content, notes)
 
 
@@ -172,20 +177,21 @@ def _in_memory(file: Path, table: pa.Table, notes: list[str]) -> Source:
     return Source(file, Folders(file.parent), types, table.num_rows, [batches], notes=notes)
 
 
-def _parquet(file: Path) -> Source:
+def _parquet(file: Path, given: ParquetFile | None) -> Source:
     """Open a parquet file; batches and buffers are small, because a row group may be the whole file."""
     parquet = _checks.extra("pyarrow.parquet", "train")
-    with parquet.ParquetFile(file) as opened:
-        limits.check_columns(opened.metadata.num_columns)
-        schema, rows = opened.schema_arrow, opened.metadata.num_rows
-        limits.check_rows(rows, file.stat().st_size)
-        groups = [opened.metadata.row_group(i) for i in range(opened.metadata.num_row_groups)]
+    with contextlib.nullcontext(given) if given is not None else parquet.ParquetFile(file) as opened:
+        metadata, schema = opened.metadata, opened.schema_arrow
+    limits.check_columns(metadata.num_columns)
+    rows = metadata.num_rows
+    limits.check_rows(rows, file.stat().st_size)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     values = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
     content = sum(group.total_byte_size for group in groups)
     size = max(1, min(BATCH, MAX_VALUES * rows // max(values, 1), MAX_BYTES * rows // max(content, 1)))
 
     def batches(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False) as opened:
+        with parquet.ParquetFile(file, metadata=metadata, buffer_size=BUFFER, pre_buffer=False) as opened:
             yield from (batch.select(columns) for batch in opened.iter_batches(size, columns=columns))
 
     return Source(file, Folders(file.parent), dict(zip(schema.names, schema.types)), rows, [batches])

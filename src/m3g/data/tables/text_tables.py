@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,18 +32,19 @@ def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     separator = None
     try:
-        separator, entries = delimited.read_names(file)
-        names = delimited.column_names(entries)
-        table = reader.read_csv(
-            file,
-            parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
-            convert_options=reader.ConvertOptions(
-                column_types=dict.fromkeys(entries, arrow.string()),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-                null_values=[""],
-            ),
-        ).rename_columns(names)
+        with open(file, "rb") as content:
+            separator, entries = delimited.read_names(content, file.suffix)
+            names = delimited.column_names(entries)
+            table = reader.read_csv(
+                content,
+                parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
+                convert_options=reader.ConvertOptions(
+                    column_types=dict.fromkeys(entries, arrow.string()),
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=True,
+                    null_values=[""],
+                ),
+            ).rename_columns(names)
     except (UnicodeError, arrow.ArrowInvalid):
         delimited.check_encoding(file, separator or ",")
         delimited.check_widths(file, separator or ",")
@@ -168,37 +171,39 @@ def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
     Declared sizes are ignored, because a sheet may declare billions of cells.
     """
     arrow, openpyxl = _checks.extra("pyarrow", "train"), _checks.extra("openpyxl", "xlsx")
-    _check_workbook(file)
-    try:
-        book = openpyxl.load_workbook(file, read_only=True, data_only=True)
-    except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, SyntaxError) as error:
-        raise OSError(f"damaged, or not a workbook: {error}") from error
-    try:
-        sheet = book.worksheets[0]
-        sheet.reset_dimensions()
-        rows = sheet.iter_rows(values_only=True)
-        names = delimited.column_names(_until_empty(next(rows, ())))
-        limits.check_columns(len(names))
-        cells = list(_text_rows(rows, len(names), file.stat().st_size))
-        number = len(book.sheetnames)
-        notes = [f"only sheet {sheet.title!r}, the first of {number}, is read"] if number > 1 else []
-        notes += delimited.notes_on_names(names)
-    except (KeyError, IndexError, TypeError, zipfile.BadZipFile, SyntaxError) as error:
-        raise OSError(f"damaged: {error}") from error
-    finally:
-        book.close()
+    with open(file, "rb") as content:
+        size = os.fstat(content.fileno()).st_size
+        _check_workbook(content, size)
+        try:
+            book = openpyxl.load_workbook(content, read_only=True, data_only=True)
+        except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, SyntaxError) as error:
+            raise OSError(f"damaged, or not a workbook: {error}") from error
+        try:
+            sheet = book.worksheets[0]
+            sheet.reset_dimensions()
+            rows = sheet.iter_rows(values_only=True)
+            names = delimited.column_names(_until_empty(next(rows, ())))
+            limits.check_columns(len(names))
+            cells = list(_text_rows(rows, len(names), size))
+            number = len(book.sheetnames)
+            notes = [f"only sheet {sheet.title!r}, the first of {number}, is read"] if number > 1 else []
+            notes += delimited.notes_on_names(names)
+        except (KeyError, IndexError, TypeError, zipfile.BadZipFile, SyntaxError) as error:
+            raise OSError(f"damaged: {error}") from error
+        finally:
+            book.close()
     columns = zip(*cells) if cells else itertools.repeat((), len(names))
     return arrow.table({name: arrow.array(column, arrow.string()) for name, column in zip(names, columns)}), notes
 
 
-def _check_workbook(file: Path) -> None:
+def _check_workbook(file: BufferedReader, size: int) -> None:
     """Raise if the uncompressed content of a workbook is far larger than its file, or does not fit into memory."""
     try:
         with zipfile.ZipFile(file) as archive:
             content = sum(member.file_size for member in archive.infolist())
     except zipfile.BadZipFile as error:
         raise OSError("damaged, or not a workbook") from error
-    if content > max(SMALL_WORKBOOK, MAX_COMPRESSION_RATIO * file.stat().st_size):
+    if content > max(SMALL_WORKBOOK, MAX_COMPRESSION_RATIO * size):
         raise OSError(
             f"its content of {content} bytes is more than {MAX_COMPRESSION_RATIO} times its file size: save it as .csv"
         )

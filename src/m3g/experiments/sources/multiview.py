@@ -61,8 +61,7 @@ def _content(path: Path) -> dict[str, Cell]:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
     if path.suffix == ".mat" and not _is_hdf5(path):
-        # `__header__` and similar entries are not arrays.
-        return {name: _unpacked(value) for name, value in load_matlab(path).items() if not name.startswith("__")}
+        return {name: _unpacked(value) for name, value in load_matlab(path).items()}
     h5py = _checks.extra("h5py", "hdf5")
     with h5py.File(path) as file:
         # Matlab 7.3 stores matrices transposed, and cell arrays as references.

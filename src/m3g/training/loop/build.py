@@ -19,7 +19,7 @@ from m3g.training.loop.subsets import Subsets, encoder_seconds, sample_if_quicke
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.runs.export import fitted_inputs, network
 from m3g.training.runs.folder import Run
-from m3g.training.runs.location import located
+from m3g.training.runs.location import located, open_run_table
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import reading_settings, with_data_defaults
 
@@ -35,6 +35,8 @@ def build_data(config: Config, run: Run | None = None) -> data_sets.ViewsData:
     config = config if run is None else located(config, run)
     kind = data_sets.find(config.data)
     options = {"seed": config.seed, **config.data_options}
+    if run is not None and kind is data_sets.Objects:
+        options["table"] = open_run_table(config, run)
     if "view" in inspect.signature(kind).parameters:
         options |= reading_settings(config)
         for name, fitted in fitted_inputs(run).items() if run is not None else ():

@@ -69,14 +69,14 @@ def fingerprint(run: Run) -> str:
     """Return a digest of the network, the settings, and the sizes and modification times of the data files."""
     config = run.open()
     parts: list[str | list[str | int]] = [run.model_text, config.to_yaml()]
-    for path in _files(located(config, run), json.loads(run.model_text).get("inputs") or []):
+    for path in _files(run, located(config, run), json.loads(run.model_text).get("inputs") or []):
         with contextlib.suppress(OSError):  # a missing file is reported when it is read
             status = os.stat(path)
             parts.append([str(path), status.st_size, status.st_mtime_ns])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _files(config: Config, inputs: list[Recipe]) -> Iterator[str | Path]:
+def _files(run: Run, config: Config, inputs: list[Recipe]) -> Iterator[str | Path]:
     """Yield all data files of a configuration: those in its options, in folders, and in the cells of a table."""
     for file in (Path(split_key(path)[0]) for paths in path_options(config).values() for path in paths):
         yield file
@@ -84,7 +84,7 @@ def _files(config: Config, inputs: list[Recipe]) -> Iterator[str | Path]:
             yield from (Path(folder, part) for folder, _, parts in os.walk(file) for part in sorted(parts))
     columns = [recipe["columns"][0] for recipe in inputs if recipe.get("kind") in ("image", "audio")]
     if columns and "table" in config.data_options:
-        source = open_run_table(config)
+        source = open_run_table(config, run)
         for _, batch in source.batches(columns):
             for column in columns:
                 cells = batch[column].to_pylist()

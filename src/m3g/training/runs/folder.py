@@ -39,6 +39,7 @@ from m3g.training.settings.config import Config
 from m3g.training.settings.plain_yaml import Plain
 
 if TYPE_CHECKING:
+    from m3g.data.tables.source import Source
     from m3g.nets import MultiViewNet
     from m3g.training.runs.trained import TrainedNet
 
@@ -84,6 +85,7 @@ class Run:
         self.data_root: Path | None = None  # searched first for data files, see `m3g.training.runs.location`
         self.net: MultiViewNet | None = None  # after training, while it is in memory
         self.loaded: TrainedNet | None = None  # set by `m3g.training.runs.export.load`
+        self.table: Source | None = None  # set by `m3g.training.runs.location.open_run_table`
         self.extended_from: int | None = None  # epochs of the run before `extend`
         self._lock: Lock | None = None
         self._settings: Config | None = None

@@ -33,11 +33,13 @@ def located(config: Config, run: Run) -> Config:
     return replace(config, data_options=options, view=view, encoder_options=_with_model(config.encoder_options, run))
 
 
-def open_run_table(config: Config) -> Source:
-    """Open the table of located settings."""
+def open_run_table(config: Config, run: Run) -> Source:
+    """Return the table of located settings, which is opened once per run."""
     from m3g.data.tables.source import open_table  # imports torch
 
-    return open_table(config.data_options["table"], data_root=config.data_options["data_root"])
+    if run.table is None:
+        run.table = open_table(config.data_options["table"], data_root=config.data_options["data_root"])
+    return run.table
 
 
 def _root_of_cells(config: Config, table: Path, run: Run) -> str | None:

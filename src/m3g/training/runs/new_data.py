@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from m3g import _checks
-from m3g.data.storage.readers import file_names, read_array
+from m3g.data.storage.readers import ArrayFiles, file_names
 from m3g.data.tables.new_objects import is_known
 from m3g.evaluation import Embedded
 from m3g.training.runs.export import load
@@ -55,6 +55,7 @@ def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust:
     """
     net = load(run, trust=trust)
     given: dict[str, np.ndarray | list[str] | dict[str, str]] = {}
+    arrays: dict[str, str] = {}
     for argument in arguments:
         name, _, value = argument.partition("=")
         if not value.strip():
@@ -81,8 +82,11 @@ def embed_query(run: str | os.PathLike[str], arguments: Sequence[str], *, trust:
             raise ValueError(
                 f"--query must have at least one word of the training texts of view {name!r}, got {value!r}."
             )
-        array = kind == "array" or (kind == "vector" and not value.lstrip().startswith("["))
-        given[name] = read_array(value, name="--query", notes=[]) if array else [value]
+        given[name] = [value]
+        if kind == "array" or (kind == "vector" and not value.lstrip().startswith("[")):
+            arrays[name] = value
+    with ArrayFiles() as files:
+        given |= {name: files.read(value, name="--query", notes=[]) for name, value in arrays.items()}
     embedded = net.embed(given)
     return replace(embedded, index=torch.arange(embedded.present.shape[1]))
 
@@ -106,4 +110,5 @@ def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
         files = dict(zip(stems, views))
     if len(files) < len(views):
         raise ValueError(f"--views must be one file per view, got {len(views)} for {len(files)}.")
-    return {name: read_array(file, name="--views", notes=[]) for name, file in files.items()}
+    with ArrayFiles() as opened:
+        return {name: opened.read(file, name="--views", notes=[]) for name, file in files.items()}
