@@ -23,69 +23,111 @@ from m3g.training.loop import fit
 from m3g.training.runs import hub
 from m3g.training.settings import config
 
+pytestmark = pytest.mark.slow
 VIEWS = ["a.npy", "x.npz:b", "s.npz", "m.mat:X{1}", "m.mat:X{2}", "c.csv", "d.tsv", "p.parquet", "j.json", "w.xlsx"]
-LABELS = "x.npz:label"
 FILES = {name.partition(":")[0] for name in VIEWS}
-HEADERS = 1 + 2 + 5  # numpy arrays: of a.npy, x.npz and s.npz
+HEADERS = 1 + 2 + 5  # numpy arrays: in a.npy, a view and the labels in x.npz, the parts of the sparse matrix in s.npz
 RUN = {f"run/{name}" for name in ("config.yaml", "environment.json", "model.json", "model.safetensors")}
-TABLES = ["t.csv", "t.tsv", "t.json", "t.jsonl", "t.xlsx", "t.parquet"]
+ONCE = {"headers": HEADERS, "validations": 1, "networks": 1, "opens": 1}
+TRAIN = f"train --views {' '.join(VIEWS)} --labels x.npz:label --config own.yaml --mismatch true {' '.join(QUICK)}"
+NEW = "new.npz --views view0=a.npy view1=x.npz:b"
+COMMANDS = {
+    f"{TRAIN} --out run": ({*FILES, "own.yaml"}, {}),
+    "embed run --out out.npz": (RUN | FILES, {}),
+    f"embed run --out {NEW}": (RUN - {"run/environment.json"} | {"a.npy", "x.npz"}, {"headers": 2}),
+    "audit run --count 1": (RUN | FILES, {}),
+    "evaluate run": (RUN | FILES, {}),
+    "search run --query 3": (RUN | FILES, {}),
+    "search other --query view0=query.npy --top 2": (FILES, {"headers": HEADERS + 1}),
+    "report run": (RUN | FILES, {"networks": 2}),  # the trained network, and an untrained one for comparison
+    "compare run other": ({"run/results.json", "other/results.json"}, {"headers": 0, "validations": 2, "networks": 0}),
+    "export run --out served --format torch": (RUN | FILES, {}),
+    "push run me/mine": ({"run/model.json"}, {"headers": 0, "opens": 2}),  # every file is read, and copied for upload
+    f"match {' '.join(VIEWS)}": (FILES, {"headers": HEADERS - 1, "validations": 0, "networks": 0}),
+}
+TABLES = {
+    "comma.csv": lambda table, path: table.to_csv(path, index=False),
+    "tab.tsv": lambda table, path: table.to_csv(path, index=False, sep="\t", decimal=","),
+    "list.json": lambda table, path: table.to_json(path, orient="records"),
+    "lines.jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+    "book.xlsx": lambda table, path: table.to_excel(path, index=False),
+    "parts.parquet": lambda table, path: table.to_parquet(path),
+}
 
 
-def count(words, folder, path):
-    """Run a command in this process; count calls and the files that are opened for reading below `folder`."""
+def count(commands, folder, prepare):
+    """Run commands in this process; write the calls of each, and how often it opens files below `folder` to read."""
     counts = collections.Counter()
-
-    def opened(event, args):
-        if event == "open" and isinstance(args[0], (str, os.PathLike)) and args[1] == "r":
-            add(args[0])
 
     def add(name):
         name = os.path.relpath(name, folder)
         if not name.startswith(".."):
             counts[name] += 1
 
-    def counted(owner, name, label):
-        function = owner[name] if isinstance(owner, dict) else getattr(owner, name)
+    def opened(event, args):
+        if event == "open" and isinstance(args[0], (str, os.PathLike)) and args[1] == "r":
+            add(args[0])
+
+    def wrap(owner, name, before):
+        function = getattr(owner, name)
 
         def wrapped(*args, **more):
-            if callable(label):
-                label(*args, **more)
-            else:
-                counts[label] += 1
+            before(*args, **more)
             return function(*args, **more)
 
-        owner.__setitem__(name, wrapped) if isinstance(owner, dict) else setattr(owner, name, wrapped)
+        setattr(owner, name, wrapped)
 
-    counted(config, "check", "validation")
-    counted(fit, "check", "validation")
-    counted(MultiViewNet, "__init__", "network")
-    counted(MLP, "__init__", "encoder")
-    counted(np.lib.format.read_array_header_1_0.__globals__, "_read_array_header", "header")
+    def counted(owner, name, label):
+        wrap(owner, name, lambda *_, **__: counts.update([label]))
+
+    counted(config, "check", "validations")
+    counted(fit, "check", "validations")
+    counted(MultiViewNet, "__init__", "networks")
+    counted(MLP, "__init__", "encoders")
+    numpy_format = sys.modules[np.lib.format.open_memmap.__globals__["__name__"]]
+    counted(numpy_format, "_read_array_header", "headers")
     # These read the headers of their files in C.
-    counted(parquet.ParquetFile, "__init__", lambda self, file, *_, metadata=None, **__: metadata or add(file))
-    counted(h5py.File, "__init__", lambda self, file, *_, **__: add(file))
+    wrap(parquet.ParquetFile, "__init__", lambda self, file, *_, metadata=None, **__: metadata or add(file))
+    wrap(h5py.File, "__init__", lambda self, file, *_, **__: add(file))
     hub.upload = lambda folder, *_, **__: sorted(os.listdir(folder))  # no connection
     os.chdir(folder)
     sys.addaudithook(opened)
-    code = main([str(word) for word in words])
-    path.write_text(json.dumps(counts))
-    sys.exit(code)
+    found = {}
+    for command in commands:
+        counts.clear()
+        code = main(command.split())
+        found[command] = {**counts, "code": code}
+        prepare(command)
+    (folder / "counts.txt").write_text(json.dumps(found))
 
 
-def counts_of(folder, *words):
-    process = forked.FORK_SERVER.Process(target=count, args=(words, folder, folder / "counts.json"))
+def counts_of(commands, folder, prepare):
+    """Run commands, each followed by `prepare(command)`, in a process that ends with its audit hook."""
+    process = forked.FORK_SERVER.Process(target=count, args=(commands, folder, prepare))
     process.start()
     process.join()
     assert process.exitcode == 0
-    return json.loads((folder / "counts.json").read_text())
+    return json.loads((folder / "counts.txt").read_text())
 
 
-def write_views(folder):
-    """Write ten views of 60 objects in all formats of arrays."""
+def prepare_audit(command):
+    """After the first embedding, write a list of one unreliable entry of a training row, and a copy of the run."""
+    if command != "embed run --out out.npz":
+        return
+    with np.load("out.npz") as arrays:
+        row = arrays["index"][arrays["split"] == "train"][0]
+    with open("run/mismatch.csv", "w") as file:
+        file.write(f"row,view,reliability,log_odds\n{row},view0,0.1,-2.2\n")
+    shutil.copytree("run", "other")
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory):
+    """Counts of all commands on ten views of 60 objects, in all formats of arrays."""
+    folder = tmp_path_factory.mktemp("once")
     random = np.random.default_rng(0)
-    names = list("vwxyz")
     arrays = [random.standard_normal((60, 5)) for _ in VIEWS]
-    tables = [pd.DataFrame(array, columns=names) for array in arrays]
+    tables = [pd.DataFrame(array, columns=list("vwxyz")) for array in arrays]
     np.save(folder / "a.npy", arrays[0])
     np.save(folder / "query.npy", arrays[0][:3])
     np.savez(folder / "x.npz", b=arrays[1], label=np.arange(60) % 3)
@@ -98,90 +140,49 @@ def write_views(folder):
     tables[7].to_parquet(folder / "p.parquet")
     tables[8].to_json(folder / "j.json")
     tables[9].to_excel(folder / "w.xlsx", index=False)
+    (folder / "own.yaml").write_text("data_options: {batch_size: 20}\nloss: infonce-pwe\n")
+    return counts_of(list(COMMANDS), folder, prepare_audit)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_do_everything_once(counts, command):
+    files, more = COMMANDS[command]
+    expected, found = {**ONCE, **more}, dict(counts[command])
+    assert found.pop("code") == 0
+    assert {name: found.pop(name, 0) for name in ("headers", "validations", "networks")} == {
+        name: expected[name] for name in ("headers", "validations", "networks")
+    }
+    assert found.pop("encoders", 0) == len(VIEWS) * expected["networks"]
+    assert files <= set(found)
+    assert {name: number for name, number in found.items() if number > expected["opens"]} == {}
+
+
+def test_training_does_not_read_back_what_it_wrote(counts):
+    assert not {"run/model.json", "run/model.safetensors"} & set(counts[f"{TRAIN} --out run"])
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A folder with views in all formats and a run on them, and the counts of its training."""
-    folder = tmp_path_factory.mktemp("once")
-    write_views(folder)
-    (folder / "own.yaml").write_text("data_options: {batch_size: 20}\nloss: infonce-pwe\n")
-    words = ["--views", *VIEWS, "--labels", LABELS, "--config", "own.yaml", "--mismatch", "true", "--out", "run"]
-    counts = counts_of(folder, "train", *QUICK, *words)
-    counts_of(folder, "embed", "run", "--out", "e.npz")
-    with np.load(folder / "e.npz") as arrays:
-        row = arrays["index"][arrays["split"] == "train"][0]
-    (folder / "run" / "mismatch.csv").write_text(f"row,view,reliability,log_odds\n{row},view0,0.1,-2.2\n")
-    shutil.copytree(folder / "run", folder / "other")
-    return folder, counts
-
-
-def check(counts, files, *, headers=HEADERS, validations=1, networks=1, most=1):
-    """Check the calls, and that every file was opened at most once, or `most` times; `files` were opened."""
-    counts = dict(counts)
-    calls = {name: counts.pop(name, 0) for name in ("validation", "network", "encoder", "header")}
-    assert calls == {
-        "validation": validations,
-        "network": networks,
-        "encoder": networks * len(VIEWS),
-        "header": headers,
-    }
-    assert files <= set(counts)
-    assert {name: number for name, number in counts.items() if number > most} == {}
-
-
-@pytest.mark.slow
-def test_training_does_everything_once(trained):
-    _, counts = trained
-    check(counts, {*FILES, "own.yaml"})
-    assert counts.get("run/model.json", 0) == 0  # written, not read back
-
-
-NO_DATA = {"headers": 0, "networks": 0}
-COMMANDS = [
-    ("embed run --out out.npz", RUN | FILES, {}),
-    ("embed run --out new.npz --views view0=a.npy view1=x.npz:b", {"a.npy", "x.npz"}, {"headers": 2}),
-    ("audit run --count 1", RUN | FILES, {}),
-    ("evaluate run", RUN | FILES, {}),
-    ("search run --query 3", RUN | FILES, {}),
-    ("search other --query view0=query.npy --top 2", FILES, {"headers": HEADERS + 1}),
-    ("report run", RUN | FILES, {"networks": 2}),  # the trained network and an untrained one for comparison
-    ("compare run other", {"run/results.json", "other/results.json"}, {**NO_DATA, "validations": 2}),
-    ("export run --out served --format torch", RUN | FILES, {}),
-    ("push run me/mine", {"run/model.json"}, {"headers": 0, "most": 2}),  # every file is read, and copied for upload
-    (" ".join(["match", *VIEWS]), FILES, {**NO_DATA, "headers": HEADERS - 1, "validations": 0}),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("words", "files", "options"), COMMANDS, ids=[words.split()[0] for words, *_ in COMMANDS])
-def test_commands_do_everything_once(trained, words, files, options):
-    folder, _ = trained
-    check(counts_of(folder, *words.split()), files, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-def test_a_table_is_opened_once(tmp_path, name):
+def counts_of_tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables")
     random = np.random.default_rng(0)
-    table = pd.DataFrame({"x": random.standard_normal(60), "text": [f"word{i % 7} {i}" for i in range(60)]})
-    table["vector"] = random.standard_normal((60, 3)).tolist() if name in ("t.json", "t.jsonl", "t.parquet") else 1.5
-    write = {
-        "csv": lambda path: table.to_csv(path, index=False),
-        "tsv": lambda path: table.to_csv(path, index=False, sep="\t", decimal=","),
-        "json": lambda path: table.to_json(path, orient="records"),
-        "jsonl": lambda path: table.to_json(path, orient="records", lines=True),
-        "xlsx": lambda path: table.to_excel(path, index=False),
-        "parquet": table.to_parquet,
-    }
-    write[name[2:]](tmp_path / name)
-    options = ["--data_options.batch_size", "20", "--loop.evaluate_every", "0", "--out", "run"]
-    for words in (
-        ["train", "--table", name, "--loop.epochs", "1", *options],
-        ["search", "run", "--query", "3"],
-        ["embed", "run", "--out", "e.npz"],
-        ["embed", "run", "--table", name, "--out", "new.npz"],
-    ):
-        counts = counts_of(tmp_path, *words)
-        assert {file: number for file, number in counts.items() if file != "encoder" and number != 1} == {}, words
+    commands = []
+    for name, write in TABLES.items():
+        table = pd.DataFrame({"x": random.standard_normal(60), "text": [f"word{i % 7} {i}" for i in range(60)]})
+        table["vector"] = (
+            random.standard_normal((60, 3)).tolist() if name not in ("comma.csv", "tab.tsv", "book.xlsx") else 1.5
+        )
+        write(table, folder / name)
+        options = "--data_options.batch_size 20 --loop.evaluate_every 0 --loop.epochs 1"
+        commands += [f"train --table {name} {options} --out {name}-run", f"search {name}-run --query 3"]
+        commands += [f"embed {name}-run --out {name}.npz", f"embed {name}-run --table {name} --out new-{name}.npz"]
+    return counts_of(commands, folder, str)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_opened_once(counts_of_tables, name):
+    found = {command: counts for command, counts in counts_of_tables.items() if f" {name}" in command}
+    assert len(found) == 4
+    for counts in found.values():
+        assert counts.pop("code") == 0
         assert counts[name] == 1
+        assert {file: number for file, number in counts.items() if file != "encoders" and number != 1} == {}
