@@ -77,8 +77,7 @@ def open_table(
 ) -> Source:
     """Open the table at a path; raise a one-sentence error if it is not a table.
 
-Files that its cells refer to are searched below `data_root` first. `parquet` is the file at the path if it is
-    open.
+    Files that its cells refer to are searched below `data_root` first. `parquet` is the file if it is already open.
     """
     arrow = _checks.extra("pyarrow", "train")
     file = _checks.existing(name, path)
