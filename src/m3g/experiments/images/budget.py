@@ -1,6 +1,6 @@
 """More augmentations of fewer images at a fixed number of augmented images per step (as in Poly-View).
 
-`m3g reproduce budget --data SETS`: 184 runs per data set, about an hour on one core. Expected: all losses tie.
+`m3g reproduce budget --data SETS`: 184 runs per data set, one to four hours on a shared core. Expected: all losses tie.
 
 A step has k n = 96 augmented images, from two augmentations of 48 images to twelve augmentations of 8 images. All
 methods train the network of `imagenet` without a teacher, on its data and on the emoji of one vendor, with nine
