@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from m3g.evaluation import polymatching_accuracy
+from m3g.evaluation.matching import matched_objects
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
@@ -26,6 +27,10 @@ def test_polymatching_detects_a_swapped_pair():
     views = torch.eye(6).expand(3, 6, 6).clone()
     views[2, [0, 1]] = views[2, [1, 0]]  # one view takes point 0 for point 1
     assert polymatching_accuracy(views, batch_size=6) == pytest.approx(4 / 6)
+    mask = torch.ones(3, 6, dtype=torch.bool)
+    mask[1, 3] = False
+    matched = matched_objects(views, mask=mask, batch_size=5)
+    torch.testing.assert_close(matched, torch.tensor([0, 0, 1, torch.nan, 1, 1]).double(), equal_nan=True)
     with pytest.raises(ValueError, match="at least 2 objects"):
         polymatching_accuracy(torch.randn(2, 1, 3))
     with pytest.raises(ValueError, match="batch_size must be at least 2, got 1"):

@@ -110,3 +110,33 @@ def test_smaller_is_better_for_some_measures():
     ours = [run(f"a{s}", s, alignment=0.5 + 0.01 * s) for s in range(3)]
     theirs = [run(f"b{s}", s, alignment=0.3 + 0.01 * s, settings={"loss": "kl"}) for s in range(3)]
     assert differences([*ours, *theirs])[1] == [["alignment", "-0.200 [-0.200, -0.200] better, 3 seeds"]]
+
+
+def test_the_difference_is_that_of_the_columns_if_views_are_missing():
+    """Two runs lack different views in 40 % and 10 % of the rows; the contributions of a row differ in scale."""
+    rng = np.random.default_rng(0)
+    runs = []
+    for name, fraction in (("a", 0.4), ("b", 0.1)):
+        present = rng.random(100) >= fraction
+        values = np.where(present, rng.random(100), np.nan)
+        rows = dict(enumerate(values.tolist()))
+        settings = {"data_options.paths": [name]}
+        runs.append(run(name, rows={"recall_at_1": rows}, settings=settings, recall_at_1=float(np.nanmean(values))))
+    found, unit = difference("recall_at_1", [runs[1]], [runs[0]])
+    assert found is not None
+    assert found.mean == pytest.approx(runs[1].numbers["recall_at_1"] - runs[0].numbers["recall_at_1"])
+    either = [i for i in range(100) if any(not np.isnan(run.rows["recall_at_1"][i]) for run in runs)]
+    assert unit == f"{len(either)} rows" != "100 rows"
+
+
+def test_intervals_count_the_rows_that_contribute():
+    rows = {"recall_at_1": {i: 0.5 if i < 40 else float("nan") for i in range(100)}}
+    _, table = comparison([run("a", rows=rows, recall_at_1=0.5), run("b", settings={"loss": "kl"}, recall_at_1=0.5)])
+    low, high = interval(0.5, 40)
+    assert table == [["recall_at_1", f"50.0 [{100 * low:.1f}, {100 * high:.1f}]", "50.0 [40.4, 59.6]"]]
+
+
+def test_scores_without_common_rows_have_no_difference():
+    rows = [{"recall_at_1": {0: value, 1: float("nan")}} for value in (0.5, float("nan"))]
+    runs = [run(name, rows=part, settings={"loss": name}, recall_at_1=0.5) for name, part in zip("ab", rows)]
+    assert differences(runs)[1] == []

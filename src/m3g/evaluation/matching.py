@@ -36,6 +36,27 @@ def polymatching_accuracy(
 ) -> float:
     """Return the fraction of objects whose points are matched with each other in every pair of views.
 
+    It is the mean of `matched_objects` over the objects that are not skipped.
+
+    Example:
+        >>> views = torch.randn(1, 32, 8, generator=torch.Generator().manual_seed(0)).expand(3, 32, 8)
+        >>> polymatching_accuracy(views)
+        1.0
+    """
+    matched = matched_objects(embeddings, mask=mask, batch_size=batch_size, epsilon=epsilon, seed=seed)
+    return float(matched.nanmean())
+
+
+def matched_objects(
+    embeddings: Tensor,
+    *,
+    mask: Tensor | None = None,
+    batch_size: int | None = None,
+    epsilon: float = 0.02,
+    seed: int = 0,
+) -> Tensor:
+    """Return 1 for each object (n,) whose points are matched with each other, otherwise 0, and NaN if it is skipped.
+
     Objects are divided into random batches of `batch_size`, and the best polymatching of each batch is computed with
     the circular variance as cost. Object i is matched if the largest entry in row i of the pair marginal is entry i,
     for every ordered pair of views. Objects with missing views and an incomplete last batch are skipped.
@@ -47,16 +68,12 @@ def polymatching_accuracy(
             because the complexity is batch_size^k.
         epsilon: weight of the entropy; small, so that the coupling is close to a matching.
         seed: seed of the random batches.
-
-    Example:
-        >>> views = torch.randn(1, 32, 8, generator=torch.Generator().manual_seed(0)).expand(3, 32, 8)
-        >>> polymatching_accuracy(views)
-        1.0
     """
     embeddings = _checks.aligned_views(embeddings, name="embeddings")
     mask = _checks.presence(mask, embeddings)
-    if mask is not None:
-        embeddings = embeddings[:, mask.all(0)]
+    matched = torch.full((embeddings.shape[1],), torch.nan, dtype=torch.float64)
+    complete = torch.arange(len(matched)) if mask is None else mask.all(0).nonzero().flatten().cpu()
+    embeddings = embeddings[:, complete.to(embeddings.device)]
     k, n = embeddings.shape[:2]
     size = matching_batch(k, n, batch_size)
     if batch_size == 1:
@@ -65,8 +82,7 @@ def polymatching_accuracy(
         raise ValueError(f"embeddings must have at least 2 objects with all views, got {n}.")
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     cost = CircularVariance()
-    correct: list[Tensor] = []
-    num_unconverged = 0
+    num_batches, num_unconverged = 0, 0
     for rows in order[: n - n % size].split(size):
         views = normalize(embeddings[:, rows.to(embeddings.device)], dim=-1)
         solution = solve(cost(views), epsilon=epsilon)
@@ -77,10 +93,11 @@ def polymatching_accuracy(
             for m in range(l + 1, k):
                 pair = solution.pair_marginal(l, m)
                 is_correct &= (pair.argmax(1) == truth) & (pair.argmax(0) == truth)
-        correct.append(is_correct)
+        matched[complete[rows]] = is_correct.double().cpu()
+        num_batches += 1
     if num_unconverged:
         log.warning(
             "%d of %d polymatchings did not converge at epsilon = %g: the accuracy is approximate; increase epsilon.",
-            num_unconverged, len(correct), epsilon,
+            num_unconverged, num_batches, epsilon,
         )  # fmt: skip
-    return float(torch.cat(correct).double().mean())
+    return matched

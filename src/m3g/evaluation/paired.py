@@ -93,10 +93,11 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 
 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
-    """Compare two arms on common rows by the bootstrap, with 2000 resamples of the mean difference.
+    """Compare two arms on common rows by the bootstrap, with 2000 resamples of the difference of the means.
 
-    `half_width` is the larger distance from the mean to a bound of the 95 % interval, so that the symmetric interval is
-    never too narrow.
+    A row without the views that a measure requires has the score NaN and is excluded from the mean of its arm. The
+    difference is therefore that of the two means, also if the arms lack different views. `half_width` is the larger
+    distance from the difference to a bound of the 95 % interval, so that the symmetric interval is never too narrow.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))
@@ -104,13 +105,17 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
         >>> difference.mean, difference.verdict, difference.pairs
         (0.25, 'ahead', 200)
     """
-    values = np.array([ours[row] - theirs[row] for row in ours if row in theirs])
-    values = values[~np.isnan(values)]  # rows without the views that a measure requires
-    if len(values) == 0:
+    values = np.array([(ours[row], theirs[row]) for row in ours if row in theirs]).reshape(-1, 2)
+    values = values[~np.isnan(values).all(1)]
+    if np.isnan(values).all(0).any() or len(values) == 0:
         return Difference(math.nan, math.nan, 0)
     # scipy.stats.bootstrap draws other resamples from the same seed, which would change printed intervals.
     random = np.random.default_rng(seed)
-    means = np.array([values[random.integers(0, len(values), len(values))].mean() for _ in range(RESAMPLES)])
-    mean = float(values.mean())
-    half = float(max(mean - np.quantile(means, 0.025), np.quantile(means, 0.975) - mean))
+    present = ~np.isnan(values)
+    weighted = np.nan_to_num(values)
+    draws = (random.integers(0, len(values), len(values)) for _ in range(RESAMPLES))
+    means = np.array([weighted[rows].sum(0) / np.maximum(present[rows].sum(0), 1) for rows in draws])
+    mean = float(np.subtract(*np.nanmean(values, 0)))
+    low, high = np.quantile(means[:, 0] - means[:, 1], (0.025, 0.975))
+    half = float(max(mean - low, high - mean))
     return Difference(mean, half, len(values), smallest=half * (1 + 0.842 / 1.96))

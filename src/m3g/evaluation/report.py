@@ -14,7 +14,7 @@ from m3g.evaluation.embedded import Embedded, Readout, off_diagonal_mean, read_o
 from m3g.evaluation.few_shot import SHOTS, few_shot_probe, most_shots
 from m3g.evaluation.geometry import alignment, effective_rank, uniformity
 from m3g.evaluation.linear_probe import linear_probe
-from m3g.evaluation.matching import polymatching_accuracy
+from m3g.evaluation.matching import matched_objects
 from m3g.evaluation.missing import Missing, without_views
 from m3g.evaluation.probes import Probe, knn_rows, transfer_probe
 from m3g.evaluation.retrieval import LEVELS, recall_from_others, retrieval
@@ -88,7 +88,7 @@ def evaluate(
         few_shot: add few-shot probes with 10, 50, 100 and 1000 labels per class, each only if every class has twice as
             many training rows.
         transfer: add probes trained on one view and tested on each view (`linear_views` and `linear_transfer`).
-        polymatching: add `polymatching_accuracy`, with batches of `matching_batch` objects and epsilon
+        polymatching: add `polymatching_accuracy` with batches of `matching_batch` objects and epsilon
             `matching_epsilon`; omitted if fewer than two objects have all views.
         raw: the same train and test rows with the inputs as features, for reference.
         linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.
@@ -124,9 +124,10 @@ def evaluate(
         report.matrices["median_rank"] = ranked.median_rank
         report.numbers["median_rank"] = off_diagonal_mean(ranked.median_rank)
         if polymatching and test.present.all(0).sum() > 1:
-            report.numbers["polymatching"] = polymatching_accuracy(
+            matched = matched_objects(
                 test.embeddings, mask=test.mask, batch_size=matching_batch, epsilon=matching_epsilon
             )
+            report.rows["polymatching"], report.numbers["polymatching"] = matched, float(matched.nanmean())
         for measure in (alignment, uniformity, effective_rank):
             report.numbers[measure.__name__] = measure(test.embeddings, mask=test.mask)
     if not report.numbers:

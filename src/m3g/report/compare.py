@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,10 @@ class Measured:
     settings: Mapping[str, object] = field(default_factory=dict)
     rows: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def num_rows(self, name: str) -> int:
+        """Return the number of test rows that contribute to a score: all, unless `rows` has NaN for some of them."""
+        return sum(not math.isnan(value) for value in self.rows.get(name, {}).values()) or self.num_test
 
     @property
     def seeds(self) -> tuple[object, ...]:
@@ -143,7 +148,7 @@ def _reference_cell(name: str, reference: str, runs: Sequence[Measured]) -> str:
 def _arm_cell(name: str, group: list[Measured]) -> str:
     values = [run.numbers[name] for run in group if run.numbers.get(name) is not None]
     if len(group) == 1 or not values:
-        return cell(name, values[0] if values else None, group[0].num_test)
+        return cell(name, values[0] if values else None, group[0].num_rows(name))
     mean, half = statistics.fmean(values), interval_of_mean(values)
     return _bracketed(name, mean, mean - half, mean + half)
 
@@ -186,7 +191,8 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
     for seeds in common:
         our_rows, their_rows = ours[seeds].rows.get(name, {}), theirs[seeds].rows.get(name, {})
         if our_rows and our_rows.keys() == their_rows.keys():
-            return bootstrap(our_rows, their_rows), f"{len(our_rows)} rows"
+            found = bootstrap(our_rows, their_rows)
+            return (found, f"{found.pairs} rows") if found.pairs else (None, "")
     return None, ""
 
 

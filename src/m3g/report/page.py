@@ -53,7 +53,7 @@ def _run(run: RunFacts, number: int) -> str:
     rows = [
         [
             name,
-            cell(name, value, run.num_test),
+            cell(name, value, run.num_rows(name)),
             *(_plain(name, scores.get(name)) for scores in references.values()),
             METRICS.get(name, ""),
         ]
