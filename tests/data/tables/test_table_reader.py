@@ -4,6 +4,7 @@ import torch
 
 from animals import write_csv
 from m3g.data import Objects
+from m3g.data.tables.new_objects import from_cells
 
 
 def test_numbers_and_categories_are_fitted_on_the_training_rows(tmp_path):
@@ -29,3 +30,17 @@ def test_long_codes_are_different_categories(tmp_path):
     content = [{"code": codes[i % 3], "word": f"text {i}", "part": "test" if i == 29 else "train"} for i in range(30)]
     data = Objects(write_csv(tmp_path, content), split="part", view={"code": {"kind": "table"}})
     assert data.inputs[data.view_names.index("code")]["layout"] == [("categories", "code", codes)]
+
+
+def test_numbers_among_words_are_categories_as_written(tmp_path):
+    codes = ["007", "1970-01-08", "7", "7.0", "A12"]
+    content = [{"code": codes[i % 5], "word": f"text {i}", "part": "test" if i > 34 else "train"} for i in range(40)]
+    data = Objects(write_csv(tmp_path, content), split="part", view={"code": {"kind": "table"}}, batch_size=5)
+    view = data.view_names.index("code")
+    assert data.inputs[view]["layout"] == [("categories", "code", codes)]
+    assert torch.equal(data.arrays("test")[0][view], torch.eye(5))
+    numbers, present = from_cells(
+        "code", data.inputs[view], [7, None]
+    )  # numbers that are not text have no zeros in front
+    assert numbers.tolist() == [[0, 0, 1, 0, 0], [0] * 5]
+    assert present.tolist() == [True, False]

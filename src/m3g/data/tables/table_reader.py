@@ -22,8 +22,9 @@ class TableReader(Reader):
     """Reader of several columns: standardised numbers, one-hot categories, and indicators of empty cells.
 
     Means, divisors and categories are fitted to the training rows and stored in the recipe, as `layout`. Dates are
-    numbers of days. A row whose cells are all empty is a missing entry. A category that is not in the training rows is
-    encoded as zeros.
+    numbers of days. In a column of categories, numbers and dates are categories too, distinguished as written (`7` and
+    `007`). A row whose cells are all empty is a missing entry. A category that is not in the training rows is encoded
+    as zeros.
     """
 
     kind = "table"
@@ -60,7 +61,8 @@ class TableReader(Reader):
                 self._has_words[column] = True
             categories = self._categories[column]
             if len(categories) <= MAX_CATEGORIES:
-                categories.update(dict.fromkeys(map(_word, present)))
+                words = zip(self._words(cells, column), train)
+                categories.update({word: None for word, is_train in words if is_train and word is not None})
             numbers = np.array([value for value in present if not isinstance(value, str)], dtype=np.float64)
             if len(numbers):
                 shift = self._shift.setdefault(column, float(numbers[0]))
@@ -100,31 +102,33 @@ class TableReader(Reader):
         parts, present = [], np.zeros(len(next(iter(cells.columns.values()))), dtype=bool)
         for part in self.layout:
             column = part[1]
-            values = self._values(cells, column) if column in cells.columns else [None] * len(present)
-            filled = np.array([value is not None for value in values])
-            present |= filled
             if part[0] == "categories":
+                words = self._words(cells, column) if column in cells.columns else [None] * len(present)
+                filled = np.array([word is not None for word in words])
                 code = {category: i for i, category in enumerate(part[2])}
-                features = np.zeros((len(values), len(code)), dtype=np.float32)
-                for row, value in enumerate(values):
-                    if value is not None and _word(value) in code:
-                        features[row, code[_word(value)]] = 1.0
+                features = np.zeros((len(words), len(code)), dtype=np.float32)
+                for row, word in enumerate(words):
+                    if word in code:
+                        features[row, code[word]] = 1.0
             else:
                 _, _, mean, divisor, has_empty = part
+                values = self._values(cells, column) if column in cells.columns else [None] * len(present)
+                filled = np.array([value is not None for value in values])
                 scaled = []
                 for row, value in enumerate(values, start=cells.start):
                     if isinstance(value, str):
                         raise self._not_a_number(row, column, value)
                     scaled.append(0.0 if value is None else (value - mean) / divisor)
                 features = np.array([scaled, ~filled] if has_empty else [scaled], dtype=np.float32).T
+            present |= filled
             parts.append(features)
         return np.concatenate(parts, axis=1), present
 
     def unknown(self, cells: Cells) -> list[object]:
         assert self.layout is not None
         known = {part[1]: set(part[2]) for part in self.layout if part[0] == "categories" and part[1] in cells.columns}
-        values = [(column, value) for column in known for value in self._values(cells, column)]
-        return [value for column, value in values if value is not None and _word(value) not in known[column]]
+        words = [(column, word) for column in known for word in self._words(cells, column)]
+        return [word for column, word in words if word is not None and word not in known[column]]
 
     def _values(self, cells: Cells, column: str) -> list[float | str | None]:
         """Return the numbers and words of a column; None for an empty cell, NaN, or a word such as "n/a"."""
@@ -142,6 +146,16 @@ class TableReader(Reader):
             values.append(None if isinstance(value, float) and math.isnan(value) else value)
         return values
 
+    def _words(self, cells: Cells, column: str) -> list[str | None]:
+        """Return the categories in a column, texts as written; None for an empty cell."""
+        words: list[str | None] = []
+        for cell, value in zip(cells.columns[column].to_pylist(), self._values(cells, column)):
+            if value is None:
+                words.append(None)
+            else:
+                words.append(cell if isinstance(cell, str) else _number_word(float(value)))
+        return words
+
     def _not_a_number(self, row: int, column: str, value: float | str) -> ValueError:
         return self._cell_error(row, f"finite numbers in column {column!r}", f"{value!r}", "correct it")
 
@@ -154,8 +168,6 @@ def _width(part: Numbers | Categories) -> int:
     return len(part[2]) if part[0] == "categories" else 1 + part[4]
 
 
-def _word(value: float | str) -> str:
-    """Return the name of the category of a number or word."""
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
-    return value
+def _number_word(value: float) -> str:
+    """Return the category of a number that is not stored as text."""
+    return str(int(value)) if value.is_integer() else repr(value)
