@@ -36,6 +36,7 @@ class Hub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories = {}
         self.cut = False  # end the next download of the weights half way
+        self.refused: set[str] = set()  # files that the server fails to send
         self.address = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -91,6 +92,8 @@ class Handler(BaseHTTPRequestHandler):
             )
         if info is not None:
             return self.answer({"id": name, "sha": commit, "siblings": [{"rfilename": path} for path in files]})
+        if file[3] in self.server.refused:
+            return self.answer({"error": "refused"}, 403)
         content = files.get(file[3])
         if content is None:
             return self.answer({"error": "not found"}, 404, X_Error_Code="EntryNotFound", X_Repo_Commit=commit)

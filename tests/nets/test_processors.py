@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import m3g
 from animals import rows, write_csv
+from hub_server import fake_hub
 from m3g.cli import main
 from m3g.data import Objects
 from m3g.nets import processor_of
@@ -149,6 +150,25 @@ def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refu
     assert "view.caption.model must have a tokenizer next to its weights, got none" in line
     line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words[:3], f"{tmp_path}/no/such", *words[4:])
     assert "model must be a model on the hub or a local folder" in line
+
+
+def test_a_file_that_cannot_be_downloaded_is_not_a_missing_file(pretrained, tmp_path, monkeypatch):
+    folder, _, _, _ = pretrained
+    with fake_hub(monkeypatch, tmp_path / "hf") as server:
+        for name in ("see", "read"):
+            server.commit(f"me/{name}", {file.name: file.read_bytes() for file in (folder / name).iterdir()})
+        assert "size" in processor_of("me/see")
+        server.refused = {"tokenizer.json"}
+        with pytest.raises(ValueError, match=r"^model must be .*, got 'me/read' \(tokenizer\.json: .*\): .*\.$"):
+            processor_of("me/read")
+        server.refused = set()
+        assert processor_of("me/read")["pad"] == PAD
+        with pytest.raises(ValueError, match=r"^model must be .*, got 'me/none' \(config\.json: .*\): .*\.$"):
+            processor_of("me/none")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert "size" in processor_of("me/see")  # offline, the downloaded files are read
+    with pytest.raises(ValueError, match=r"^model must be .*, got 'me/none' \(there is no config\.json\): .*\.$"):
+        processor_of("me/none")
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,7 @@ def processor_of(model: str) -> Processor:
     """
     offline = not (Path(model).is_dir() or hub.reachable())
     if _file(model, "config.json", offline) is None:
-        raise ValueError(
-            f"model must be a model on the hub or a local folder, got {model!r}: check the name and that the hub is "
-            "reachable, or give the path of a local folder."
-        )
+        raise _unreadable(model, "there is no config.json")
     processor: Processor = {"model": model}
     if any(_file(model, name, offline) is not None for name in TOKENIZERS):
         processor.update(_text_settings(model, offline))
@@ -48,14 +45,34 @@ def processor_of(model: str) -> Processor:
 
 
 def _file(model: str, name: str, offline: bool) -> Path | None:
-    """Return the path of a file of the model; None if the model has no such file."""
+    """Return the path of a file of the model, or None if the model has no such file; raise if the download fails.
+
+    Offline, the model consists of the files that are already downloaded.
+    """
     if Path(model).is_dir():
         return Path(model, name) if Path(model, name).is_file() else None
     client = _checks.extra("huggingface_hub", "train")
+    errors = _checks.extra("huggingface_hub.errors", "train")
     try:
         return Path(client.hf_hub_download(model, name, local_files_only=offline))
-    except (OSError, ValueError):  # no such file; a missing config.json means no such model
-        return None
+    except Exception as error:  # the error types of failed connections depend on the client's version
+        # A failed connection raises a subclass of the error for a file that does not exist.
+        failed = isinstance(error, errors.LocalEntryNotFoundError) and not offline
+        if isinstance(error, errors.EntryNotFoundError) and not failed:
+            return None
+        raise _unreadable(model, f"{name}: {_reason(error)}") from error
+
+
+def _unreadable(model: str, reason: str) -> ValueError:
+    return ValueError(
+        f"model must be a model on the hub or a local folder, got {model!r} ({reason}): check the name and that the "
+        "hub is reachable, or give the path of a local folder."
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's message, or the name of its class if there is none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def _text_settings(model: str, offline: bool) -> Processor:
@@ -64,8 +81,9 @@ def _text_settings(model: str, offline: bool) -> Processor:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False, local_files_only=offline)
     except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ValueError(f"model must have a tokenizer that can be loaded, got {model!r} ({reason}).") from error
+        raise ValueError(
+            f"model must have a tokenizer that can be loaded, got {model!r} ({_reason(error)})."
+        ) from error
     if not hasattr(tokenizer, "backend_tokenizer") or tokenizer.pad_token_id is None:
         raise ValueError(
             f"model must have a tokenizer of the library tokenizers with a padding token, got another in {model!r}: "

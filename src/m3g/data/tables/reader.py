@@ -126,7 +126,7 @@ class TextReader(Reader):
         if self.processor and "tokenizer" not in self.processor:
             raise ValueError(
                 f"view.{self.name}.model must have a tokenizer next to its weights, got none in "
-                f"{self.processor['model']!r}."
+                f"{self.processor['model']!r}: choose another model or, offline, download its tokenizer first."
             )
         self.dtype = torch.int32 if self.processor else torch.uint8
         self._longest = min(MAX_TEXT_LENGTH, self.processor.get("longest", MAX_TEXT_LENGTH))
