@@ -39,7 +39,7 @@ def test_the_correction_factor_grows_with_the_bias():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "epsilon"), [(0.3, 0.05), (1.0, 0.05), (1.0, 0.2)])
+@pytest.mark.parametrize(("noise", "epsilon"), [(0.3, 0.05), (1.0, 0.2)])
 def test_two_standard_errors_cover_nine_draws_in_ten(noise, epsilon):
     views = noisy_views(4, 12, noise, d=16)
     exact = float(m3g.matching_gap(views.double(), epsilon=epsilon, tol=1e-7))
