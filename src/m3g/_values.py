@@ -25,6 +25,7 @@ SYNONYMS = {
     "cca": "mcca",
     "clip": "infonce-pwe",
     "dataset": "data",
+    "digits": "multiple-features",
     "dim": "embedding_size",
     "epsilon": "temperature",
     "gpu": "devices",
@@ -32,6 +33,7 @@ SYNONYMS = {
     "infonce": "infonce-pwe",
     "lr": "learning_rate",
     "max_epochs": "epochs",
+    "mfeat": "multiple-features",
     "min_lr": "min_learning_rate",
     "model": "encoder",
     "num_epochs": "epochs",
@@ -177,6 +179,8 @@ def suggestion(got: object, known: Iterable[str]) -> str:
         (': did you mean infonce-pwe?', '.')
         >>> suggestion("--lr", ["--loop.epochs", "--optim.learning_rate"])
         ': did you mean --optim.learning_rate?'
+        >>> suggestion("digits", ["arrays", "multiple-features"])
+        ': did you mean multiple-features?'
     """
     names = list(known)
     ends = {name.lstrip("-").rpartition(".")[2].lower(): name for name in reversed(names)}

@@ -77,6 +77,7 @@ def test_match_does_not_match_rows_without_a_partner(files, capsys):
         (["a.npy", "b.npy", "--out", "table.txt"], "--out must be a file name with the ending .csv"),
         (["a.npy", "b.npy", "--out", "no/table.csv"], "there is no folder no"),
         (["a.npy", "b.npy", "--alternatives", "0"], "alternatives must be"),
+        (["a.npy", "b.npy", "--one-to-one=yes"], "--one-to-one must have no value, got 'yes'"),
         (["a.npy", "gap.npy"], "files must have finite numbers, got NaN or inf in 'gap.npy'"),
         (["a.npy", "b.npy", "--known", "a.npy"], "--known must be used with --one-to-one or --allow-unmatched"),
     ],

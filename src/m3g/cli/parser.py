@@ -75,6 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument (\S+): must", r"\1 must", message)
+        message = re.sub(r"^argument (\S+): ignored explicit argument (.*)", r"\1 must have no value, got \2.", message)
         raise ValueError(re.sub(r"^argument (\S+): expected .*", r"\1 must have a value, got none.", message))
 
 

@@ -38,6 +38,12 @@ def test_a_folder_that_is_not_a_run_is_not_loaded(copy, tmp_path):
         m3g.load("run")
 
 
+@pytest.mark.parametrize("run", [None, 5])
+def test_a_run_must_be_a_path(run):
+    with pytest.raises(ValueError, match="run must be the folder of a run, got"):
+        m3g.load(run)
+
+
 def test_settings_of_an_older_version_are_read_or_an_error_of_one_line(copy, refused):
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text.replace("mismatch: false\n", "", 1))  # a setting of a later version

@@ -33,6 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from m3g._values import shown
 from m3g.training.runs.files import Lock, reject_links, remove_leftovers, write_json, write_text
 from m3g.training.runs.numbered import RESERVED
 from m3g.training.settings.config import Config
@@ -58,7 +59,7 @@ def is_repository(name: str | os.PathLike[str]) -> bool:
         >>> is_repository("someone/digits"), is_repository("someone/digits@v1"), is_repository("./run")
         (True, True, False)
     """
-    text = os.fspath(name)
+    text = os.fspath(name) if isinstance(name, (str, os.PathLike)) else ""
     matches = REPOSITORY.fullmatch(text.partition("@")[0]) is not None
     return matches and not Path(text).exists() and not Path(text.partition("/")[0]).is_dir()
 
@@ -71,6 +72,8 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise ValueError(f"run must be the folder of a run, got {type(path).__name__} {shown(path)}.")
         self.path = Path(path)
         self.config = self.path / "config.yaml"
         self.environment = self.path / "environment.json"
