@@ -37,6 +37,7 @@ def test_a_value_fits_its_annotation(value, hint, expected):
         (Sequence[float] | None, "a list of numbers or null"),
         (Literal["a", "b"], "'a' or 'b'"),
         (Processor, "a mapping of names to values"),
+        (Processor | None, "a mapping of names to values or null"),
     ],
 )
 def test_annotations_are_described_without_the_names_of_types(hint, words):

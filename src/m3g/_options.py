@@ -89,8 +89,10 @@ def in_words(hint: Annotation) -> str:
     """Describe an annotation in words, without the names of Python types."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        # Annotations without a description are Python objects, which a settings file cannot contain.
-        parts = [part for part in inner if part in _WORDS or get_origin(part) not in (None, Callable)]
+        # Other annotations stand for Python objects, which a settings file cannot contain.
+        parts = [
+            part for part in inner if part in _WORDS or is_typeddict(part) or get_origin(part) not in (None, Callable)
+        ]
         return " or ".join(map(in_words, parts))
     if origin is Literal:
         return " or ".join(map(repr, inner))
@@ -98,5 +100,7 @@ def in_words(hint: Annotation) -> str:
         return f"a list of {len(inner)} numbers"
     if origin is Sequence:
         element = in_words(inner[0]).removeprefix("a ")
-        return f"a list of {element.replace('string', 'strings').replace('number', 'numbers')}"
+        for noun in ("string", "number", "mapping"):
+            element = element.replace(noun, f"{noun}s")
+        return f"a list of {element}"
     return _WORDS.get(Mapping if is_typeddict(hint) else origin or hint, str(hint))

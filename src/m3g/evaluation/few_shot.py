@@ -35,8 +35,8 @@ def most_shots(labels: Tensor) -> int:
 class ChannelProbe(nn.Module):
     """Linear classifier of a weighted sum of the channels: from `sum_l a_l x_l` (n, width) to logits (n, classes).
 
-    It is initialised with equal channel weights and zero logits, because a few dozen small steps would not correct a
-    random initialisation.
+    It is initialised with equal channel weights and zero logits, because with few shots there are too few steps to
+    correct a random initialisation.
     """
 
     def __init__(self, channels: int, width: int, classes: int) -> None:
@@ -130,7 +130,7 @@ def _fit(
 ) -> ChannelProbe:  # fmt: skip
     """Return the probe of the epoch with the smallest loss on the held-out rows."""
     probe = ChannelProbe(len(x), x.shape[-1], classes)
-    # Fused, because there are thousands of small steps.
+    # Fused, because with many shots there are thousands of small steps.
     optimizer = torch.optim.AdamW(probe.parameters(), lr=1e-3, fused=True)
     best_loss, best_state, epochs_without_progress = float("inf"), probe.state_dict(), 0
     for _ in range(epochs):

@@ -1,4 +1,4 @@
-"""Scores with missing views: for every subset of the views, and for an increasing fraction of missing entries.
+"""Scores with missing views: for subsets of the views (all if k <= 6), and for an increasing rate of missing entries.
 
 The probe is trained once, on all present views of the training rows, and tested on rows reduced to some of the views.
 Retrieval searches for the object in a view that is not shown, with a query from the shown views, by default their mean.
@@ -72,15 +72,15 @@ def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
 def without_views(
     train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None, readout: Readout = "mean"
 ) -> Missing:
-    """Return the scores of every subset and of every rate of missing entries, as plain values for `results.json`.
+    """Return the scores of subsets of the views and of rates of missing entries, as plain values for `results.json`.
 
-    The result has these entries:
+    The result has these keys:
 
     - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, and
       `recall_at_1`, which is None if all views are shown. With `raw`, also `linear_raw`, the accuracy of a probe on the
       concatenated inputs, in which the mean of the training rows replaces missing views.
-    - `curve`: the same scores as lists, with one value per entry of `share`, the probability that an entry is dropped.
-      Every object keeps at least one entry.
+    - `curve`: lists of equal length: `share`, the probabilities with which entries are dropped, and the scores above at
+      these probabilities. Every object keeps at least one view.
     - `chance`: the chance level of each score.
     - `every_subset`: whether `subsets` contains all subsets.
     """

@@ -32,10 +32,10 @@ class TransformersEncoder(nn.Module):
         pretrained: whether to load the weights of the model; only for a name on the hub or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
         pool: `"cls"` for the first token, `"mean"` for the mean of all tokens except padding. The default is the first
-            token if the model has a class token (ViT), and the mean otherwise. Feature maps (n, c, h, w) are always
-            averaged over h and w.
+            token if the model has a parameter for a class token (ViT), and the mean otherwise (BERT, whose class token
+            is part of the vocabulary). Feature maps (n, c, h, w) are always averaged over h and w.
         trust: allow configurations with fields that make transformers download or run code, such as an
-            `attn_implementation` from the hub. Model code from the hub is never executed.
+            `attn_implementation` from the hub. Python files of a model's repository are never executed.
 
     Example:
         >>> import torch
@@ -135,7 +135,9 @@ def _load(model: str, pretrained: bool, changes: Options, *, trust: bool) -> Pre
         reject_code(changes)
     if "/" not in model:
         if pretrained:
-            raise ValueError(f"model must be a name on the hub or a local folder, got the model type {model!r}.")
+            raise ValueError(
+                f"model must contain a slash (a name on the hub or a local folder) if pretrained=True, got {model!r}."
+            )
         if model not in transformers.CONFIG_MAPPING:
             raise ValueError(
                 f"model must be a model type known to transformers, such as 'vit', 'bert' or 'wav2vec2', got {model!r}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-# Fields for remote classes, pipelines, kernels from the hub, and quantizers, which import packages that a field names.
+# Fields for remote classes, pipelines and kernels from the hub, and for quantizers, which import a package by name.
 CODE = (
     "auto_map",
     "custom_generate",

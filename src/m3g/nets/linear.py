@@ -14,8 +14,8 @@ from m3g.nets.encoders import MLP
 class Linear(nn.Module):
     r"""Linear map to the embedding, :math:`W x / \sqrt{d} + b`; inputs are flattened to (n, in_features).
 
-    The division by :math:`\sqrt d` makes the effect of a step of Adam on the output independent of the number of
-    features. The output is the embedding: no projector follows.
+    The division by :math:`\sqrt d` makes the effect of a step of Adam on the output nearly independent of the number of
+    features if the batch is large. The output is the embedding: no projector follows.
 
     Args:
         in_features: number d of input features.

@@ -25,6 +25,6 @@ def test_views_share_weights_and_keep_them(finished, tmp_path):
 def test_settings_that_do_not_apply_to_a_view_are_errors(finished, refused):
     views = [finished / f"{name}.npy" for name in ("a", "b")]
     wrong = refused("train", "--views", *views, "--view.a.components", "20", "--dry-run")
-    assert "view.a must be a column of --table to have the option components, got a separate file." in wrong
+    assert "view.a must be a column of --table to have the option components, got other data." in wrong
     wrong = refused("train", "--views", *views, "--encoder", "text", "--dry-run")
     assert "view.a.encoder must suit a view of kind vector, got text, which is for text." in wrong

@@ -1,7 +1,7 @@
 """AdamW: parameter groups, scaling rules for other batch sizes, and schedules.
 
-Schedules are functions of the optimiser step, so that a resumed run requires no state. Steps count from 0; `total` is
-the number of optimiser steps of the whole run.
+Schedules are functions of the optimiser step, so that they have no state to resume. Steps count from 0; `total` is the
+number of optimiser steps of the whole run.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def epochs_between(epochs: int) -> int:
 
 
 def retrieval_score(points: Embedded, readout: Cost | None = None) -> float:
-    """Return the mean reciprocal rank of the true partners; with a readout, R@1 from all other views instead."""
+    """Return the mean reciprocal rank of the true partners, or R@1 from all other views with the query of `readout`."""
     assert points.embeddings is not None
     if readout is None:
         return mean_reciprocal_rank(points.embeddings, points.mask)
@@ -86,7 +86,7 @@ class BestWeights:
     share: float = 1.0
 
     def improved(self, score: float, *, epoch: int) -> bool:
-        """Record an evaluation and return whether it is the best so far; if so, the caller must set `weights`."""
+        """Record a score; if it exceeds the best by more than MIN_GAIN, return True: the caller must set `weights`."""
         self.since += 1
         if score <= self.best + MIN_GAIN:
             return False
@@ -104,7 +104,7 @@ class BestWeights:
         Args:
             contributions: returns the contribution of each validation row to the score of a network with these
                 weights, as `rank_contributions` does.
-            broadcast: returns the decision of the first process in all processes.
+            broadcast: returns, in every process, the decision of the first process.
         """
         if not (self.start and self.epoch):
             return self.weights

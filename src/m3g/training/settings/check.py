@@ -55,7 +55,7 @@ def _check_loggers(names: Sequence[str]) -> None:
     for name in names:
         checks.one_of("logger", name, LOGGERS)
     if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-        raise ValueError(f"logger must be distinct names, or none alone, got {', '.join(names)}.")
+        raise ValueError(f"logger must be distinct names, without others beside 'none', got {', '.join(names)}.")
 
 
 def _check_names(config: Config) -> None:
@@ -82,7 +82,7 @@ def _check_names(config: Config) -> None:
 
 
 def _check_encoder(name: str, encoder: object) -> None:
-    if encoder is not None and not (isinstance(encoder, str) and "." in encoder):  # a class path
+    if encoder is not None and not (isinstance(encoder, str) and "." in encoder):  # not a class path
         checks.one_of(name, encoder, ENCODERS)
 
 

@@ -69,7 +69,7 @@ def _processor(config: Config, options: Mapping[str, object]) -> Reading:
 
 
 def kinds(data: ViewsData) -> list[str]:
-    """Return the kind of every view: from the data set, or image or vector by its shape."""
+    """Return the kind of every view: as stated by the data set, otherwise image or vector, depending on its shape."""
     if data.view_kinds is not None:
         return data.view_kinds
     return ["vector" if image_shape(shape) is None else "image" for shape in data.view_shapes]
@@ -90,7 +90,8 @@ def default_encoder(kind: str, shape: Sequence[int]) -> str:
 def _default_encoders(data: ViewsData, *, shared: bool) -> list[str]:
     """Return the default encoder of every view.
 
-    If two or more views are numeric or TF-IDF, numeric views get the encoder `residual`, which starts at linear CCA.
+    If the encoder is not shared and two or more views are numeric or TF-IDF, numeric views get the encoder `residual`,
+    which starts at linear CCA.
     """
     names = [default_encoder(kind, shape) for kind, shape in zip(kinds(data), data.view_shapes)]
     if shared or names.count("mlp") + names.count("tfidf") < 2:
@@ -111,9 +112,7 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
         options = separate.get(name, {})
         unused = [option for option in config.view.get(name, {}) if option not in options]
         if unused and not (data.inputs and "columns" in data.inputs[l]):
-            raise ValueError(
-                f"view.{name} must be a column of --table to have the option {unused[0]}, got a separate file."
-            )
+            raise ValueError(f"view.{name} must be a column of --table to have the option {unused[0]}, got other data.")
         _check_suits(name, kind, options.get("encoder", config.encoder if "share" not in options else None))
     shared = data.shared_encoder and not any(separate.values()) if config.shared is None else config.shared
     names = _default_encoders(data, shared=shared)
@@ -136,7 +135,7 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
 
 def _check_suits(name: str, kind: str, encoder: object) -> None:
     """Reject a text encoder for another kind of view, and the reverse; `build_encoder` validates the shape."""
-    text = ("text", "tfidf", "transformers")  # a view is of kind text or tfidf because of its encoder
+    text = ("text", "tfidf", "transformers")  # the encoder decides which of the two kinds a text view has
     if encoder not in ENCODERS or encoder == "transformers" or (encoder in text[:2]) == (kind in text[:2]):
         return
     purpose = ENCODERS[str(encoder)].summary.split(":")[0]
@@ -147,7 +146,7 @@ def _check_suits(name: str, kind: str, encoder: object) -> None:
 
 
 def view_lines(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
-    """Return one line per view: name, kind, shape, encoder and, with `columns`, its columns if there are several."""
+    """Return one line per view: name, kind, shape, encoder and, with `columns`, columns with other names."""
     width = max(map(len, data.view_names))
     lines = []
     for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
