@@ -96,6 +96,26 @@ def draw(seed: int, *, most_tuples: int = MAX_TUPLES, costs: Sequence[str] = COS
     )
 
 
+def draw_product(seed: int) -> Case:
+    """k from 5 to 7 and few features, so that much of the mass is on few tuples without neighbours of large mass."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.choice([5, 6, 6, 6, 7]))
+    n, d = int(rng.integers(3, {5: 12, 6: 9, 7: 6}[k])), int(rng.choice([2, 3, 3, 3, 4, 8]))
+    base, noise = rng.normal(size=(n, d)), float(rng.choice([0.3, 1.0, 1.0, 3.0]))
+    views = [torch.tensor(base + noise * rng.normal(size=(n, d))) for _ in range(k)]
+    return Case(
+        seed=seed,
+        cost="product",
+        views=[torch.nn.functional.normalize(view, dim=-1).float() for view in views],
+        edges=None,
+        weights=None,
+        epsilon=float(np.exp(rng.uniform(np.log(0.05), np.log(0.8)))),
+        tol=1e-3,
+        rank=int(2 ** rng.uniform(7, 11)),
+        form="tuples",
+    )
+
+
 def true_value(case: Case, *, tol: float = 1e-10, max_steps: int = 300) -> float | None:
     """Return OT_eps, or None if the reference did not reach tol in max_steps."""
     cost = case.problem(torch.float64).dense()[0]

@@ -1,6 +1,7 @@
 """Search for trusted but wrong results of the sampled solver: random problems compared with a dense solve.
 
     python tests/fuzz/sampled_trust.py --problems 5000 --start 0
+    python tests/fuzz/sampled_trust.py --problems 500 --products
 
 Prints a table of outcomes, and every problem whose value is off by more than five standard errors although it converged
 without a warning. The exit code is 1 if there is such a problem.
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from fuzz.sampled_problems import MAX_TUPLES, Case, draw, true_value
+from fuzz.sampled_problems import MAX_TUPLES, Case, draw, draw_product, true_value
 from m3g.solvers import SamplingWarning
 
 # Relative rounding of the reference itself.
@@ -83,6 +84,7 @@ def table(verdicts: Iterable[Verdict]) -> str:
         without_reference=len(verdicts) - len(known),
         trusted=len(trusted),
         within_two=sum(verdict.score <= 2 for verdict in trusted),
+        beyond_three=sum(verdict.score > 3 for verdict in trusted),
         wrong=sum(verdict.wrong for verdict in trusted),
         untrusted_but_right=sum(verdict.score <= 5 for verdict in known if not verdict.trusted),
     )
@@ -99,11 +101,13 @@ def main() -> int:
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--most-tuples", type=int, default=MAX_TUPLES)
+    parser.add_argument("--products", action="store_true", help="products of five to seven views only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     verdicts = []
     for seed in range(arguments.start, arguments.start + arguments.problems):
-        verdicts.append(judge(draw(seed, most_tuples=arguments.most_tuples)))
+        case = draw_product(seed) if arguments.products else draw(seed, most_tuples=arguments.most_tuples)
+        verdicts.append(judge(case))
         if verdicts[-1].wrong:
             print(verdicts[-1], flush=True)
     print(table(verdicts))

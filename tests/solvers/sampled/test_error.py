@@ -6,7 +6,7 @@ import torch
 import m3g
 from m3g.costs import Coupling
 from m3g.costs.coupling import TensorCoupling
-from m3g.solvers.sampled.error import _TrueMatching, overfit_factor
+from m3g.solvers.sampled.error import _TrueMatching, mass_variance, overfit_factor
 from solvers.noisy import gap_and_gradient, noisy_views
 from solvers.sampled.kernels import problem_of
 
@@ -36,6 +36,27 @@ def test_the_correction_factor_grows_with_the_bias():
         == overfit_factor(torch.zeros(1, 0), torch.zeros(1)).item()
         == 1
     )
+
+
+def test_the_variance_of_dependent_draws_is_that_between_halves():
+    generator = torch.Generator().manual_seed(0)
+    first, second = torch.randn(2, 4000, generator=generator, dtype=torch.float64)
+    agreeing = torch.cat([first, first, second, second]).unsqueeze(0)  # draws of a component agree within halves
+    assert float(mass_variance(agreeing, 4)) == pytest.approx(4000 * 8, rel=0.1)
+    opposite = torch.cat([first, -first, second, -second]).unsqueeze(0)  # and these have the same sum
+    assert float(mass_variance(opposite, 4)) == pytest.approx(4000 * 16 / 3, rel=0.1)
+    assert mass_variance(torch.zeros(2, 0), 4).tolist() == [0.0, 0.0]
+    assert mass_variance(torch.ones(2, 8), 4).tolist() == [0.0, 0.0]
+
+
+def test_the_variance_is_larger_if_few_components_have_it():
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(5000, 4, 5, generator=generator, dtype=torch.float64)
+    errors = weights.sum((1, 2)) / mass_variance(weights.flatten(1), 4).sqrt()
+    assert 0.3 < float(errors.square().mean()) < 1.0
+    weights[..., 1:] *= 0.01  # one component has nearly all the variance
+    errors = weights.sum((1, 2)) / mass_variance(weights.flatten(1), 4).sqrt()
+    assert 0.5 < float(errors.square().mean()) < 1.1
 
 
 @pytest.mark.slow

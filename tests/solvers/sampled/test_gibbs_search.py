@@ -5,7 +5,7 @@ import torch
 
 import m3g
 from m3g.solvers.sampled import recomputed_rows
-from m3g.solvers.sampled.gibbs_search import POWERS, gibbs_tuples, sweep_powers
+from m3g.solvers.sampled.gibbs_search import POWERS, gibbs_tuples, random_starts, sweep_powers
 from m3g.solvers.sampled.log_kernel import log_kernel_of
 from solvers.sampled.kernels import EPSILON, draws_of, problem_of
 
@@ -56,3 +56,33 @@ def test_powers_rise_to_those_of_the_last_epsilon():
     assert powers[-len(POWERS) :] == POWERS
     assert list(powers) == sorted(powers)
     assert powers[0] == POWERS[0] / 8
+
+
+def test_starts_of_a_cost_with_local_maxima_are_selected_by_mass(monkeypatch):
+    problem = problem_of((5, 4, 6), b=2, cost=m3g.MultilinearProduct())
+    log_kernel = log_kernel_of(problem, EPSILON)
+    log_scaling = torch.randn(log_kernel.shift.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = random_starts(log_kernel, log_scaling, 400, draws_of(0))
+    assert found.shape == (2, 400, 3)
+
+    def mean_log_mass(tuples):
+        logits = log_kernel.conditional(0, tuples) + log_scaling[:, None, :5]
+        others = log_scaling[:, 5:9].gather(1, tuples[..., 1]) + log_scaling[:, 9:].gather(1, tuples[..., 2])
+        return float((logits.logsumexp(2) + log_kernel.rest(0, tuples) + others).mean())
+
+    every = torch.cartesian_prod(torch.arange(1), torch.arange(4), torch.arange(6)).expand(2, -1, -1)
+    logits = log_kernel.conditional(0, every) + log_scaling[:, None, :5]
+    others = log_scaling[:, 5:9].gather(1, every[..., 1]) + log_scaling[:, 9:].gather(1, every[..., 2])
+    logs = logits.logsumexp(2) + log_kernel.rest(0, every) + others
+    expected = float((logs.softmax(1) * logs).sum(1).mean())  # of a draw in proportion to the mass
+    assert mean_log_mass(found) == pytest.approx(expected, abs=0.15)
+    assert mean_log_mass(draws_of(1).tuples((5, 4, 6), 2, 400)) < expected - 0.5
+    monkeypatch.setattr(recomputed_rows, "CHUNK_BYTES", 1)
+    assert random_starts(log_kernel, log_scaling, 3, draws_of(0)).shape == (2, 3, 3)
+    assert random_starts(log_kernel, log_scaling, 0, draws_of(0)).shape == (2, 0, 3)
+
+
+def test_starts_of_other_costs_are_uniform():
+    log_kernel = log_kernel_of(problem_of((3, 4, 2)), EPSILON)
+    found = random_starts(log_kernel, torch.zeros_like(log_kernel.shift), 50, draws_of(0))
+    assert torch.equal(found, draws_of(0).tuples((3, 4, 2), 1, 50))

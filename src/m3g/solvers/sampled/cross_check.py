@@ -20,8 +20,8 @@ from torch import Tensor
 
 from m3g.solvers.sampled.ascent import SampledPoint
 from m3g.solvers.sampled.draws import Draws
-from m3g.solvers.sampled.error import SamplingError
-from m3g.solvers.sampled.gibbs_search import POWERS, gibbs_tuples
+from m3g.solvers.sampled.error import SamplingError, mass_variance
+from m3g.solvers.sampled.gibbs_search import POWERS, gibbs_tuples, random_starts
 from m3g.solvers.sampled.interfaces import Build, SampledKernel
 from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
@@ -41,10 +41,13 @@ class CrossCheck:
     Attributes:
         tuples: (b, c, k), the end points of the Gibbs chains.
         excess: (b,), M log(Z / M), see the module docstring.
+        variance: (b,), the variance of the mass of the validation sample, rescaled to the size of the first sample. If
+            the first sample missed tuples of large mass, its own variance is too small, but not this one.
     """
 
     tuples: Tensor
     excess: Tensor
+    variance: Tensor
 
     def discrepancy(self, error: SamplingError) -> Tensor:
         """Return the discrepancy |excess - 2B| of the value, in units of epsilon: (b,)."""
@@ -91,16 +94,22 @@ def cross_check(
         anchors: (b, c, k), tuples that the validation sample must contain.
         powers: powers of the conditional distributions in the sweeps of Gibbs sampling.
     """
-    b = point.target.shape[0]
-    starts = [draws.tuples(log_kernel.sizes, b, count - count // 2), point.coupling.draw(count // 2, draws)]
+    starts = [
+        random_starts(log_kernel, point.log_scaling, count - count // 2, draws),
+        point.coupling.draw(count // 2, draws),
+    ]
     tuples = gibbs_tuples(log_kernel, torch.cat(starts, 1), point.log_scaling, draws, powers)
     mass = point.target[:, : log_kernel.sizes[0]].sum(1, keepdim=True)
     validation = build(log_kernel, tuples, point.log_scaling, per_centre, draws, anchors).with_base(point.log_scaling)
-    log_excess = -validation.coupling_at(point.log_scaling, mass).log_factor
+    coupling = validation.coupling_at(point.log_scaling, mass)
+    log_excess = -coupling.log_factor
+    weights = coupling.sample_weights()
+    size_ratio = weights.shape[1] / point.coupling.sample_weights().shape[1]
     if kernel.tuples is not None and validation.tuples is not None:
         distinct = log_mass(log_kernel, torch.cat([kernel.tuples, validation.tuples], 1), point.log_scaling)
         log_excess = torch.maximum(log_excess, distinct - mass.log())
-    return CrossCheck(tuples, (mass * log_excess).squeeze(1))
+    variance = mass_variance(weights, per_centre) * size_ratio
+    return CrossCheck(tuples, (mass * log_excess).squeeze(1), variance)
 
 
 def log_mass(log_kernel: LogKernel, tuples: Tensor, log_scaling: Tensor) -> Tensor:

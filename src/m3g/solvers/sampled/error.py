@@ -10,7 +10,7 @@ it solves H δ = -m(P ∘ σ), where H is the Hessian of the dual and m are the 
 - The value is a maximum over the log scalings and thus biased upwards, by ½ ⟨δ, H δ⟩ in units of epsilon. This bias is
   subtracted.
 - The remaining error of the value is that of the mass at fixed log scalings. It is estimated from the variance over the
-  draws of each component of the proposal.
+  draws of each component of the proposal (`mass_variance`), corrected for overfitting.
 """
 
 from __future__ import annotations
@@ -92,18 +92,43 @@ def sampling_error(
     imbalance = coupling.directional_derivative(zero, signs).marginals()
     response = point.solve(-imbalance, rtol=0.1)
     bias = -(response * imbalance).sum(1) / 2
-    # The draws of one component are a constant stride apart.
     weights = coupling.sample_weights()
-    drawn = weights.reshape(b, draws_per_centre, -1)
-    scatter = drawn.var(1).sum(1) * draws_per_centre if drawn.numel() else zero[:, 0]
+    overfit = overfit_factor(weights, bias)
+    variance = mass_variance(weights, draws_per_centre) * overfit.square()
     half_difference = problem.gradient(coupling.directional_derivative(response, signs))
     gradients = loss_gradients = problem.gradient(coupling)
     if all_equal(problem.sizes):
         mass = point.target[:, : problem.sizes[0]].sum(1, keepdim=True)
         loss_gradients = tuple(g - t for g, t in zip(gradients, problem.gradient(_TrueMatching(problem, mass))))
     length = _norm(loss_gradients, b).clamp_min(torch.finfo(problem.dtype).tiny)
-    relative = _norm(half_difference, b) / length * overfit_factor(weights, bias)
-    return SamplingError((scatter + bias.square() / 4).sqrt(), relative, bias, gradients)
+    relative = _norm(half_difference, b) / length * overfit
+    # The bias is estimated on the samples to which the potentials were fitted, and may be too small by its own size.
+    return SamplingError((variance + bias.square()).sqrt(), relative, bias, gradients)
+
+
+def mass_variance(weights: Tensor, draws_per_centre: int) -> Tensor:
+    """Return the variance of the total mass of samples with masses `weights` (b, s): (b,).
+
+    Within a half of the samples, the draws of a component are stratified in each view, and thus dependent. Only the
+    difference between the two halves is an unbiased estimate. The variance over all draws has three times as many
+    degrees of freedom, but is too small if the mass depends on interactions of views, for example on the product of
+    signs. The larger of the two is used.
+
+    If few components have most of the variance, its estimate is inaccurate, and the error in units of the estimate has
+    Student's distribution. The result includes its variance ν / (ν - 2), where ν is the effective number of components,
+    at least 3.
+    """
+    # The draws of one component are a constant stride apart.
+    drawn = weights.reshape(len(weights), 2, draws_per_centre // 2, -1)
+    if not drawn.numel():
+        return torch.zeros_like(weights.sum(1))
+    by_component = drawn.flatten(1, 2).var(1) * draws_per_centre
+    over_all = by_component.sum(1)
+    first, second = drawn.sum(2).unbind(1)
+    variance = torch.maximum(over_all, (first - second).square().sum(1))
+    tiny = torch.finfo(weights.dtype).tiny
+    num_effective = (over_all.square() / by_component.square().sum(1).clamp_min(tiny)).clamp_min(3.0)
+    return variance * num_effective / (num_effective - 2)
 
 
 def overfit_factor(weights: Tensor, bias: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from m3g.solvers.sampled.ascent import AscentResult, SampledPoint, ascend_dual
 from m3g.solvers.sampled.cross_check import VALIDATION_RATIO, CrossCheck, cross_check
 from m3g.solvers.sampled.draws import Draws
 from m3g.solvers.sampled.error import SamplingError, sampling_error
-from m3g.solvers.sampled.gibbs_search import gibbs_tuples, sweep_powers
+from m3g.solvers.sampled.gibbs_search import gibbs_tuples, random_starts, sweep_powers
 from m3g.solvers.sampled.interfaces import Build, SampledKernel
 from m3g.solvers.sampled.log_kernel import LogKernel, log_kernel_of
 from m3g.solvers.sampled.product_kernel import MAX_SHARPNESS, product_list
@@ -119,7 +119,7 @@ class Rounds:
         self.anchors = anchors_of(target, sizes)[:, : 0 if uniform else None]
         self.num_steps = 0
         self.warm_up_epsilons = self._warm_up_epsilons()
-        self.powers = sweep_powers(len(self.warm_up_epsilons), EPSILON_RATIO)
+        self.powers = sweep_powers(len(self.warm_up_epsilons), EPSILON_RATIO, selected=self.log_kernel.has_local_maxima)
 
     def solve(self, log_scaling: Tensor, *, form: str, rounds: int) -> Estimate:
         """Solve from initial log scalings (b, N); `form` and `rounds` are those of `Sampled`."""
@@ -251,12 +251,12 @@ class Rounds:
         sizes = log_kernel.sizes
         if last is None:
             true = count // 2
-            rest = self.draws.tuples(sizes, b, count - true)
+            rest = random_starts(log_kernel, log_scaling, count - true, self.draws)
         else:
             true = count // 4
             num_chains = count // 8
             drawn = last.coupling.draw(count - true - num_chains, self.draws)
-            starts = self.draws.tuples(sizes, b, num_chains)
+            starts = random_starts(log_kernel, log_scaling, num_chains, self.draws)
             rest = torch.cat([drawn, gibbs_tuples(log_kernel, starts, log_scaling, self.draws, self.powers)], 1)
         return torch.cat([true_tuples(sizes, true, b, self.draws), rest], 1)
 

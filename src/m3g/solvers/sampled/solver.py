@@ -274,6 +274,7 @@ def _standard_error(problem: Problem, estimate: Estimate, *, epsilon: float, tol
     """Return the standard error of the value (b,), due to sampling, validation, an early stop and rounding."""
     out = epsilon * estimate.error.value
     if estimate.check is not None:
+        out = torch.maximum(out, epsilon * estimate.check.variance.sqrt())
         out = torch.maximum(out, epsilon * estimate.check.discrepancy(estimate.error) / (4 if trusted else 1))
     if estimate.largest_discrepancy is not None:
         out = torch.maximum(out, epsilon * DISCREPANCY_FRACTION * estimate.largest_discrepancy)
