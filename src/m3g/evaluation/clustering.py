@@ -25,10 +25,10 @@ class Clustering(NamedTuple):
     accuracy: float
 
 
-def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int = 3) -> Clustering:
+def clustering(features: Tensor, labels: Tensor, *, seed: int = 0) -> Clustering:
     """Cluster features (n, d) by k-means, with as many clusters as classes, and compare clusters with labels (n,).
 
-    k-means is run `starts` times, and the clusters of lowest within-cluster variance are used.
+    k-means is run three times, and the clusters of lowest within-cluster variance are used.
 
     Example:
         >>> import torch
@@ -38,7 +38,7 @@ def clustering(features: Tensor, labels: Tensor, *, seed: int = 0, starts: int =
     """
     _checks.finite_tensor("features", features)
     truth = labels.cpu().numpy()
-    model = _checks.extra("sklearn.cluster", "train").KMeans(len(np.unique(truth)), n_init=starts, random_state=seed)
+    model = _checks.extra("sklearn.cluster", "train").KMeans(len(np.unique(truth)), n_init=3, random_state=seed)
     with warnings.catch_warnings():
         # Collapsed embeddings have fewer distinct points than clusters; the scores show the collapse.
         warnings.simplefilter("ignore", _checks.extra("sklearn.exceptions", "train").ConvergenceWarning)

@@ -9,14 +9,15 @@ from torch import Tensor, nn
 
 from m3g._checks import flag, positive
 
+MINIMUM = 0.01  # lower bound of a learned temperature
+
 
 class Temperature(nn.Module):
-    """Temperature of a loss: a fixed positive number, or `minimum + exp(s)` with a learned parameter s.
+    """Temperature of a loss: a fixed positive number, or `0.01 + exp(s)` with a learned parameter s.
 
     Args:
         value: the temperature, or its initial value if it is learned.
         learn: whether the temperature is learned.
-        minimum: lower bound of a learned temperature.
 
     Example:
         >>> Temperature(0.1)()
@@ -25,23 +26,22 @@ class Temperature(nn.Module):
         0.07
     """
 
-    def __init__(self, value: float, *, learn: bool = False, minimum: float = 0.01) -> None:
+    def __init__(self, value: float, *, learn: bool = False) -> None:
         super().__init__()
         self.value = positive("temperature", value)
-        self.minimum = minimum
         if flag("learn_temperature", learn):
-            if self.value <= minimum:
-                raise ValueError(f"temperature must be more than {minimum} when it is learned, got {value!r}.")
-            self.exponent = nn.Parameter(torch.tensor(math.log(self.value - minimum)))
+            if self.value <= MINIMUM:
+                raise ValueError(f"temperature must be more than {MINIMUM} when it is learned, got {value!r}.")
+            self.exponent = nn.Parameter(torch.tensor(math.log(self.value - MINIMUM)))
         else:
             self.register_parameter("exponent", None)
 
     def forward(self) -> Tensor | float:
-        return self.value if self.exponent is None else self.minimum + self.exponent.exp()
+        return self.value if self.exponent is None else MINIMUM + self.exponent.exp()
 
     def extra_repr(self) -> str:
         learned = self.exponent is not None
-        return f"{self.minimum + self.exponent.exp().item() if learned else self.value:.4g}, learn={learned}"
+        return f"{MINIMUM + self.exponent.exp().item() if learned else self.value:.4g}, learn={learned}"
 
 
 def check_temperature(temperature: Tensor | float) -> None:
