@@ -12,7 +12,7 @@ SOLVERS = {
     "sinkhorn": m3g.Sinkhorn,
     "sampled": lambda **options: m3g.Sampled(rank=256, seed=0, form="products", **options),
 }
-FIXED = ["dense", "sinkhorn"]  # test_compiled.py captures the factored solver, in this mode too
+FIXED = [("dense", "product"), ("sinkhorn", "cv")]  # test_compiled.py captures the factored solver, in this mode too
 K, N = 3, 24
 
 
@@ -52,9 +52,9 @@ def test_reduced_matmul_precision_changes_no_result(lowered, name, steps):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # of inductor itself
-@pytest.mark.parametrize("name", FIXED)
-def test_fixed_steps_are_captured_as_one_graph(name):
-    loss = m3g.M3GLoss(0.3, solver=SOLVERS[name](fixed_steps=1))
+@pytest.mark.parametrize(("name", "cost"), FIXED)
+def test_fixed_steps_are_captured_as_one_graph(name, cost):
+    loss = m3g.M3GLoss(0.3, cost=cost, solver=SOLVERS[name](fixed_steps=1))
     expected = gap_and_gradient(loss)
     torch.compiler.reset()
     compiled = torch.compile(loss, fullgraph=True, mode="reduce-overhead")

@@ -60,16 +60,18 @@ def short_probe(monkeypatch):
     return epochs
 
 
+def one_epoch(data, options):
+    loop = {"epochs": 1, "accelerator": "cpu", "evaluate_every": 0, "patience": 0}
+    return Config.from_dict({**TINY, "data": data, "data_options": options, "shared": True, "loop": loop})
+
+
 def test_the_probe_of_images_trains_on_crops_and_tests_plain_images(tmp_path, short_probe):
     for split, count in (("train", 12), ("val", 5)):
         for c, name in enumerate(["dark", "bright"]):
             for i in range(count):
                 draw(tmp_path / "images" / split / name / f"{i}.png", 150 * c)
     options = {"root": str(tmp_path / "images"), "k": 2, "size": 16, "batch_size": 6, "evaluation_views": "plain"}
-    config = Config.from_dict(
-        {**TINY, "data": "images", "data_options": options, "shared": True,
-         "loop": {"epochs": 1, "accelerator": "cpu", "evaluate_every": 0, "patience": 0}},
-    )  # fmt: skip
+    config = one_epoch("images", options)
     assert full.build_data(config).__class__ is ImageFolders
     metrics = full.image_metrics(config, tmp_path / "run")
     assert metrics == {"test": 1.0, "test_images": 10}
@@ -82,10 +84,7 @@ def test_the_probes_of_domains_are_joint_and_single(tmp_path, short_probe):
             for i in range(8):
                 draw(tmp_path / "images" / domain / f"class{c}" / f"{i}.png", [20 * l, 90 * c, 0])
     options = {"root": str(tmp_path / "images"), "held_out": ["sketch"], "size": 16, "batch_size": 3, "val": 0.0}
-    config = Config.from_dict(
-        {**TINY, "data": "domains", "data_options": options, "shared": True,
-         "loop": {"epochs": 1, "accelerator": "cpu", "evaluate_every": 0, "patience": 0}},
-    )  # fmt: skip
+    config = one_epoch("domains", options)
     assert full.build_data(config).__class__ is Domains
     metrics = full.domain_metrics(config, tmp_path / "run")
     assert metrics.keys() == {"test", "single", "test_images"}

@@ -67,13 +67,13 @@ def test_a_streamed_solve_equals_a_stored_one(monkeypatch, cost, form, k, n):
 def test_memory_stays_below_the_limit_for_every_rank(monkeypatch, cost, form):
     views = noisy_views(3, 160)
     with LiveBytes() as stored:
-        gap, gradient, solution = solved(views, cost, rank=4096, form=form, tol=1e-3)
+        gap, gradient, solution = solved(views, cost, rank=2048, form=form, tol=1e-3)
     assert is_kept(solution)
     limit = stored.peak // 3
     lower_limit(monkeypatch, limit)
     del solution
     with LiveBytes() as streamed:
-        same_gap, same_gradient, solution = solved(views, cost, rank=4096, form=form, tol=1e-3)
+        same_gap, same_gradient, solution = solved(views, cost, rank=2048, form=form, tol=1e-3)
     assert not is_kept(solution)
     assert streamed.peak < limit
     assert abs(float(same_gap - gap)) < float(solution.standard_error)

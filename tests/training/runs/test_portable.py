@@ -113,7 +113,7 @@ def test_without_data_rows_are_drawn_and_reduced_precision_is_an_error(trained, 
         raise ValueError("no such file")
 
     monkeypatch.setattr(portable, "build_data", missing)
-    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 0
+    assert main(["export", str(trained[0]), "--out", str(tmp_path / "out"), "--format", "torch"]) == 0
     assert "compared on 64 random rows, because the data cannot be read" in capsys.readouterr().out
     assert not json.loads((tmp_path / "out" / "views.json").read_text())["test_rows"]
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "int8"), "--precision", "int8"]) == 2
