@@ -182,7 +182,11 @@ class RunSpec:
         return [run for candidate in (*self.candidates, *self.then) for run in candidate.evaluated_by]
 
     def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
-        """Return the changes with the best mean validation score, the first of equals; None without candidates."""
+        """Return the changes with the best mean validation score; None without candidates.
+
+        Of several best candidates, the run uses the middle one: in a grid of one value, it is farthest from the values
+        that are worse.
+        """
         if not self.candidates:
             return None
         missing = [run for run in self.needs if run not in results]
@@ -192,8 +196,8 @@ class RunSpec:
         def score(candidate: Candidate) -> float:
             return validation(results[run] for run in candidate.evaluated_by)
 
-        first = max(self.candidates, key=score)
-        second = max(self.then, key=score, default=first)
+        first = _best(self.candidates, score)
+        second = _best(self.then, score) if self.then else first
         return {**first.change, **(second.change if score(second) > score(first) else {})}
 
     def resolved(self, changes: Change | None) -> Settings:
@@ -213,6 +217,12 @@ class RunSpec:
     def with_changes(self, settings: Settings | None = None, /, **labels: Unpack[Labels]) -> RunSpec:
         """Return the run with some of its nested settings and labels changed."""
         return replace(self, settings=merged(self.settings, settings or {}), labels={**self.labels, **labels})
+
+
+def _best(candidates: Sequence[Candidate], score: Callable[[Candidate], float]) -> Candidate:
+    scores = [score(candidate) for candidate in candidates]
+    best = [candidate for candidate, value in zip(candidates, scores, strict=True) if value == max(scores)]
+    return best[(len(best) - 1) // 2]
 
 
 def validation(results: Iterable[Result]) -> float:
