@@ -90,7 +90,10 @@ def _ranks(tables: dict[str, Table]) -> list[str]:
     rows.append(["critical difference (Nemenyi, 5 %)", *(f"{task.critical:.2f}" for task in tasks.values()), ""])
     rows.append(["Friedman's p", *(f"{task.p:.1e}" for task in tasks.values()), ""])
     rows.append(["data sets", *(str(task.sets) for task in tasks.values()), ""])
-    return [markdown(rows), "Only arms with results on every data set are ranked; `supervised` uses labels and is not."]
+    return [
+        markdown(rows),
+        "Arms with results on all data sets of the last row are ranked, except `supervised`, which uses labels.",
+    ]
 
 
 def _against(tables: dict[str, Table]) -> str:
@@ -206,6 +209,6 @@ def _finished(tests: list[Result]) -> str:
     arms = {row["labels"]["arm"] for row in tests}
     seeds = {row["labels"]["seed"] for row in tests}
     return (
-        f"Finished: {len(tests)} measured runs of {len(arms)} arms on {len(sets)} data sets, up to {len(seeds)} seeds "
-        "each."
+        f"Finished: {len(tests)} measured runs of {len(arms)} arms on {len(sets)} data sets (the digits "
+        f"with three to five of their six views count as further sets), up to {len(seeds)} seeds each."
     )
