@@ -46,12 +46,12 @@ def test_reproduce_chooses_on_validation_splits_and_reports_test_splits(tmp_path
     def work(settings, folder, data):
         config = Config.from_dict(settings["config"])
         trained.append(config)
-        value = next(iter(config.loss_options.values()))
+        temperature = config.loss_options["temperature"]
         dropout = config.encoder_options.get("dropout", 0.0)
-        best = {"val": {"m3g": 0.05, "infonce-pwe": 0.2}[config.loss], "test": 0.1}
+        best = {"val": {"m3g": 0.06, "infonce-pwe": 0.25}[config.loss], "test": 0.1}
         return {
             split: dict.fromkeys(
-                default_set.COLUMNS, 0.9 - abs(value - best[split]) + dropout / 10 + 0.01 * config.seed
+                default_set.COLUMNS, 0.9 - abs(temperature - best[split]) + dropout / 10 + 0.01 * config.seed
             )
             for split in ("val", "test")
         }
@@ -60,16 +60,16 @@ def test_reproduce_chooses_on_validation_splits_and_reports_test_splits(tmp_path
     command = ["reproduce", "default-set", "--seeds", "2", "--out", "out"]
     assert main(command) == 0
     found = json.loads((tmp_path / "out" / "default_set.json").read_text())
-    for method, value, score in (("m3g", 0.05, 0.865), ("infonce-pwe", 0.2, 0.815)):
+    for method, temperature, score in (("m3g", 0.06, 0.875), ("infonce-pwe", 0.25, 0.765)):
         best = found["methods"][method]["best"]
-        assert (best["value"], best["dropout"]) == (value, 0.1)
-        assert len(found["methods"][method]["tried"]) == 6
+        assert (best["temperature"], best["dropout"]) == (temperature, 0.1)
+        assert len(found["methods"][method]["tried"]) == 10
         assert found["methods"][method]["mean"]["recall_at_1"] == pytest.approx(score)
     output = capsys.readouterr().out
-    assert "86.5±0.7" in output
-    assert "81.5±0.7" in output
+    assert "87.5±0.7" in output
+    assert "76.5±0.7" in output
     splits = {(config.seed, config.data_options["split_seed"]) for config in trained}
     assert splits == {(0, 1), (1, 2)}
-    assert len(trained) == 24
+    assert len(trained) == 40
     assert main(command) == 0  # nothing is left to do
-    assert len(trained) == 24
+    assert len(trained) == 40
