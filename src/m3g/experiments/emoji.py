@@ -31,6 +31,7 @@ from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.lengths import length_table
 from m3g.experiments.output.tables import hours, markdown, write_table
+from m3g.experiments.runner import arms
 from m3g.experiments.runner.arms import RATE, TEMPERATURE, Tuned, temperature_then_rate
 from m3g.experiments.runner.full import config_of
 from m3g.experiments.runner.references import REFERENCES, fit_or_reference
@@ -39,7 +40,8 @@ from m3g.training.loop.nonfinite import NonFiniteLoss
 
 POINTS, STEPS = 16, 3000
 SEEDS, TUNING_SEED = 4, 100
-RATES = (3e-3, 1e-3, 1e-2)  # temperatures are compared at the first rate
+RATES = (3e-3, 1e-3, 1e-2, 3e-4)  # temperatures are compared at the first rate
+TEMPERATURES = (0.015, *arms.TEMPERATURES)
 LENGTHS = (300, 1000, 6000)  # other numbers of steps, for the arms `LENGTHS_OF`
 LENGTHS_OF = ("m3g, no teacher", "infonce-ave, no teacher")
 TUNED_ON = "openmoji"
@@ -102,7 +104,9 @@ def runs(request: Request) -> Iterator[RunSpec]:
         for name in filter(request.wants, group):
             tuning = _run(name, ARMS[name], TUNED_ON, TUNING_SEED, request)
             has_temperature = not name.startswith(("byol", "vicreg"))
-            tuned[name] = temperature_then_rate(tuning, RATES, has_temperature=has_temperature)
+            tuned[name] = temperature_then_rate(
+                tuning, RATES, has_temperature=has_temperature, temperatures=TEMPERATURES
+            )
             yield from tuned[name].runs
         yield from _seed(0, {name: tuned[name] for name in group if name in tuned}, request)
     for seed in range(request.seeds):
