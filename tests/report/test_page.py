@@ -45,6 +45,7 @@ def facts(name="first", *, labels=True, label=EVIL):
             "places": [[[0.25, 0.25], [1.0, 1.0]], [[0.3, 0.5], None]],
         },
         num_test=50,
+        num_train=175,
         missing={
             "curve": {"share": [0.0, 0.5], "linear": [0.9, 0.8], "linear_raw": [0.95, None], "recall_at_1": [0.5, 0.4]},
             "chance": {"linear": 0.5, "recall_at_1": 1e-6},
@@ -65,6 +66,7 @@ class Tags(HTMLParser):
 
 def test_scores_with_missing_views_have_a_table():
     table = page([facts()]).partition("<h3>Missing views</h3>")[2].partition("</table>")[0]
+    assert "<th>drop rate</th>" in table
     assert re.findall(r"<tr>(.*?)</tr>", table)[1:] == [
         "<td>0</td><td>90.0</td><td>95.0</td><td>50.0</td>",
         "<td>50</td><td>80.0</td><td>—</td><td>40.0</td>",

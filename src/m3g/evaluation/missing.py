@@ -1,4 +1,4 @@
-"""Scores with missing views: for subsets of the views (all if k <= 6), and for an increasing rate of missing entries.
+"""Scores with missing views: for subsets of the views (all if k <= 6), and for entries dropped at increasing rates.
 
 The probe is trained once, on all present views of the training rows, and tested on rows reduced to some of the views.
 Retrieval searches for the object in a view that is not shown, with a query from the shown views, by default their mean.
@@ -23,8 +23,8 @@ from m3g.evaluation.retrieval import recall_from_others
 
 ALL_UP_TO = 6  # number of views up to which every subset is evaluated
 PER_SIZE = 10  # subsets of each size for more views
-MISSING_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-DRAWS = 3  # random draws of the missing entries per rate
+DROP_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+DRAWS = 3  # random draws of the dropped entries per rate
 MAX_ROWS = 1000  # maximum number of test rows used for retrieval
 Score = Literal["linear", "linear_raw", "recall_at_1"]
 
@@ -72,15 +72,15 @@ def view_subsets(k: int, *, seed: int = 0) -> list[tuple[int, ...]]:
 def without_views(
     train: Embedded, test: Embedded, *, raw: tuple[Embedded, Embedded] | None = None, readout: Readout = "mean"
 ) -> Missing:
-    """Return the scores of subsets of the views and of rates of missing entries, as plain values for `results.json`.
+    """Return the scores of subsets of the views and of drop rates, as plain values for `results.json`.
 
     The result has these keys:
 
     - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, and
       `recall_at_1`, which is None if all views are shown. With `raw`, also `linear_raw`, the accuracy of a probe on the
       concatenated inputs, in which the mean of the training rows replaces missing views.
-    - `curve`: lists of equal length: `share`, the probabilities with which entries are dropped, and the scores above at
-      these probabilities. Every object keeps at least one view.
+    - `curve`: lists of equal length: `share`, the drop rates (probabilities with which entries are dropped), and the
+      scores above at these rates. Every object keeps at least one view, so the fraction of missing entries is lower.
     - `chance`: the chance level of each score.
     - `every_subset`: whether `subsets` contains all subsets.
     """
@@ -89,11 +89,11 @@ def without_views(
     present = test.present.cpu()
     subsets = view_subsets(k)
     by_subset = [present & _is_in(subset, k) for subset in subsets]
-    by_rate = [_remaining(present, rate, seed=draw) for rate in MISSING_RATES for draw in range(DRAWS)]
+    by_rate = [_remaining(present, rate, seed=draw) for rate in DROP_RATES for draw in range(DRAWS)]
     shown = by_subset + by_rate
 
     subset_scores: list[SubsetScores] = [{"views": list(subset)} for subset in subsets]
-    curve: dict[str, list[float | None]] = {"share": list(MISSING_RATES)}
+    curve: dict[str, list[float | None]] = {"share": list(DROP_RATES)}
     chance: dict[str, float] = {}
     for name, scores in _accuracies(train, test, raw, shown, readout).items():
         for entry, score in zip(subset_scores, scores):
@@ -112,7 +112,7 @@ def without_views(
             [recall_from_others(points, m, shown=entries[:, rows], readout=readout) for m in hidden]
         )
     curve["recall_at_1"] = []
-    for rate in MISSING_RATES:
+    for rate in DROP_RATES:
         values = []
         for m, draw in itertools.product(range(k), range(DRAWS)):
             others = present.clone()

@@ -122,7 +122,7 @@ _MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
 
 
 def plot_missing(missing: Missing, path: str | Path) -> Path:
-    """Plot the result of `without_views`: scores by the fraction of missing entries, and by subset of the views."""
+    """Plot the result of `without_views`: scores by drop rate, and by subset of the views."""
     available = [(title, [line for line in lines if line[0] in missing["curve"]]) for title, lines in _MISSING]
     measures = [(title, lines) for title, lines in available if lines]
     figure, axes = new_figure(2 * len(measures), width=4.6)
@@ -140,7 +140,7 @@ def plot_missing(missing: Missing, path: str | Path) -> Path:
             means = [np.mean([value for other, value in known if other == size]) for size in sizes]
             dots.plot([s + shift / 6 for s, _ in known], [value for _, value in known], ".", color=colour, alpha=0.4)
             dots.plot([s + shift / 6 for s in sizes], means, "-", color=colour, label=f"{label}, mean")
-        curve.set(title=title, xlabel="missing entries, %", ylabel="%")
+        curve.set(title=title, xlabel="drop rate, % (every object keeps one view)", ylabel="%")
         dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {subsets})", ylabel="%")
         dots.locator_params(axis="x", integer=True)
         for axis in (curve, dots):

@@ -114,9 +114,11 @@ def _missing(scores: Missing) -> str:
     rows.append(["chance", *(_plain("recall_", scores["chance"].get(name.removesuffix("_raw"))) for name in names)])
     return (
         "<h3>Missing views</h3>"
-        + _table(["missing entries", *(titles[name] for name in names)], rows)
-        + "<p class=note>In percent. The probe is trained on all present views of the training rows and tested on the "
-        "remaining views; R@1 is the retrieval of a missing view by a query computed from the remaining views.</p>"
+        + _table(["drop rate", *(titles[name] for name in names)], rows)
+        + "<p class=note>In percent. The drop rate is the probability with which each entry of a test row is dropped; "
+        "every row keeps at least one view, so fewer entries are missing. The probe is trained on all present views of "
+        "the training rows and tested on the remaining views; R@1 is the retrieval of a missing view by a query "
+        "computed from the remaining views.</p>"
     )
 
 
