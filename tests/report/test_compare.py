@@ -7,12 +7,12 @@ from m3g.report.compare import Measured, arms, comparison, difference, differenc
 
 
 def run(name, seed=0, *, rows=None, settings=None, **numbers):
-    return Measured(name, numbers, 100, {"loss": "m3g", "seed": seed, **(settings or {})}, rows or {})
+    return Measured(name, numbers, 100, 350, {"loss": "m3g", "seed": seed, **(settings or {})}, rows or {})
 
 
 def test_one_run_each_has_intervals_over_test_objects():
     head, rows = comparison(
-        [Measured("a", {"recall_at_1": 0.5}, 100), Measured("b", {"recall_at_1": 0.9, "alignment": 0.2}, 100)]
+        [Measured("a", {"recall_at_1": 0.5}, 100, 350), Measured("b", {"recall_at_1": 0.9, "alignment": 0.2}, 100, 350)]
     )
     assert head == ["measure", "a", "b"]
     assert rows == [
@@ -29,7 +29,7 @@ def test_linear_cca_raw_features_and_chance_are_the_last_columns():
         for value in (0.3, 0.4)
     ]
     runs = [
-        Measured(name, {"recall_at_1": 0.5, "median_rank": 2.0}, 100, references=part)
+        Measured(name, {"recall_at_1": 0.5, "median_rank": 2.0}, 100, 350, references=part)
         for name, part in zip("ab", beside)
     ]
     head, rows = comparison(runs)
@@ -40,7 +40,12 @@ def test_linear_cca_raw_features_and_chance_are_the_last_columns():
 def test_runs_on_different_data_have_no_common_baselines():
     runs = [
         Measured(
-            name, {"recall_at_1": 0.5}, 100, {"data_options.paths": [file]}, references={"raw": {"recall_at_1": 0.1}}
+            name,
+            {"recall_at_1": 0.5},
+            100,
+            350,
+            {"data_options.paths": [file]},
+            references={"raw": {"recall_at_1": 0.1}},
         )
         for name, file in (("a", "a.npy"), ("b", "b.npy"), ("c", "a.npy"))
     ]
@@ -74,12 +79,12 @@ def test_the_same_seed_twice_is_not_two_seeds():
     later = [run("a", 1, recall_at_1=0.5), run("b", 2, recall_at_1=0.6), run("c", 2, recall_at_1=0.7)]
     assert [len(group) for group in arms(later).values()] == [2, 1]
     # runs are distinguished by their settings; without settings, none are combined
-    assert len(arms([Measured("a", {}, 9), Measured("b", {}, 9)])) == 2
+    assert len(arms([Measured("a", {}, 9, 9), Measured("b", {}, 9, 9)])) == 2
 
 
 def test_arms_of_the_same_name_are_all_shown():
     settings = dict.fromkeys("abcd", 0), dict.fromkeys("abcd", 1)
-    runs = [Measured("run", {"recall_at_1": 0.5}, 9) for _ in range(3)]
+    runs = [Measured("run", {"recall_at_1": 0.5}, 9, 9) for _ in range(3)]
     assert list(arms(runs)) == ["run", "run #2", "run #3"]
     assert comparison(runs)[0] == ["measure", "run", "run #2", "run #3"]
     # the first three settings are equal, and only three are shown
@@ -140,3 +145,41 @@ def test_scores_without_common_rows_have_no_difference():
     rows = [{"recall_at_1": {0: value, 1: float("nan")}} for value in (0.5, float("nan"))]
     runs = [run(name, rows=part, settings={"loss": name}, recall_at_1=0.5) for name, part in zip("ab", rows)]
     assert differences(runs)[1] == []
+
+
+def test_intervals_over_overlapping_splits_are_corrected():
+    values = (0.50, 0.53, 0.58)
+
+    def arms_with(name, **other):
+        runs = [
+            run(f"a{i}", settings={name: i, "arm": "a"}, recall_at_1=value, median_rank=2.0)
+            for i, value in enumerate(values)
+        ]
+        return runs + [run(f"b{i}", settings={name: i, "arm": "b", **other}, recall_at_1=0.4) for i in range(3)]
+
+    seeds, splits = arms_with("data_options.seed"), arms_with("data_options.split_seed")
+    half = 4.303 * np.std(values, ddof=1) / 3**0.5
+    wide = half * (1 + 3 * 100 / 350) ** 0.5  # test_to_train of `paired`
+    for runs, expected, unit in ((seeds, half, "3 seeds"), (splits, wide, "3 splits")):
+        found, pairs = difference("recall_at_1", runs[:3], runs[3:])
+        assert (found.half_width, pairs) == (pytest.approx(expected, rel=1e-3), unit)
+        low, high = 100 * (np.mean(values) - expected), 100 * (np.mean(values) + expected)
+        head, rows = comparison(runs)
+        assert head[1:] == [f"arm a ({unit})", f"arm b ({unit})"]
+        assert rows[0][1] == f"{100 * np.mean(values):.1f} [{low:.1f}, {high:.1f}]"
+
+
+def test_seeds_of_one_split_are_averaged_first():
+    scores = {(0, 0): 0.5, (1, 0): 0.7, (0, 3): 0.4, (1, 3): 0.6}  # by seed and split seed
+    ours = [
+        run(f"a{i}", seed, settings={} if split == 0 else {"data_options.split_seed": split}, recall_at_1=value)
+        for i, ((seed, split), value) in enumerate(scores.items())
+    ]
+    theirs = [
+        run(f"b{i}", seed, settings={"loss": "kl", "data_options.split_seed": split}, recall_at_1=0.4)
+        for i, (seed, split) in enumerate(scores)
+    ]
+    found, unit = difference("recall_at_1", ours, theirs)
+    assert (found.pairs, unit) == (2, "4 seeds, 2 splits")
+    assert found.mean == pytest.approx(0.15)
+    assert found.half_width == pytest.approx(12.706 * (0.1 / 2**0.5) * (1 / 2 + 100 / 350) ** 0.5, rel=1e-3)

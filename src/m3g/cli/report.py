@@ -22,7 +22,8 @@ The page works offline.""",
   m3g compare runs/m3g-1 runs/infonce-pwe-1
   m3g compare runs/*                        runs that differ only in their seed form one column
 
-Differences are paired by seed if two columns share several seeds, and by test row if they share one.""",
+Differences are paired by seed if two columns share several seeds, and by test row if they share one. If the seeds have
+different splits (split_seed), intervals have the correction of Nadeau and Bengio for overlapping splits.""",
 }
 
 

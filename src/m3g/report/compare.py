@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from m3g.evaluation import METRICS
-from m3g.evaluation.paired import Difference, bootstrap, interval_of_mean, paired
+from m3g.evaluation.paired import Difference, bootstrap, paired
 
 FRACTIONS = ("linear_", "knn_", "recall_", "polymatching", "paper_probe", "few_shot_")
 SMALLER_IS_BETTER = ("median_rank", "alignment", "uniformity")
-SEEDS = ("seed", "data_options.seed", "data_options.split_seed")
+SPLIT = "data_options.split_seed"
+SEEDS = ("seed", "data_options.seed", SPLIT)
 DATA = ("data", "data_options.paths", "data_options.table", "data_options.labels")  # settings that name the data
 OTHER_DATA = "The runs have different data: scores may not be comparable, and linear CCA, raw and chance are omitted."
 MAX_SETTINGS = 3  # maximum number of settings in the name of an arm
@@ -28,7 +29,8 @@ class Measured:
     Attributes:
         name: displayed name.
         numbers: scores by the names of `METRICS`.
-        num_test: number of test objects.
+        num_test: number of evaluated test objects.
+        num_train: number of training objects.
         settings: settings of the run by dotted name.
         rows: by measure and row number, the contribution of a test row to the score.
         references: by reference (linear CCA, raw, chance) and measure, the score on the same rows.
@@ -37,6 +39,7 @@ class Measured:
     name: str
     numbers: Mapping[str, float]
     num_test: int
+    num_train: int
     settings: Mapping[str, object] = field(default_factory=dict)
     rows: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -46,8 +49,12 @@ class Measured:
         return sum(not math.isnan(value) for value in self.rows.get(name, {}).values()) or self.num_test
 
     @property
+    def split(self) -> object:
+        return self.settings.get(SPLIT, 0)
+
+    @property
     def seeds(self) -> tuple[object, ...]:
-        return tuple(self.settings.get(name) for name in SEEDS)
+        return (*(self.settings.get(name) for name in SEEDS if name != SPLIT), self.split)
 
 
 def interval(fraction: float, n: int) -> tuple[float, float]:
@@ -101,10 +108,17 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
         if len(group) > 1:
             shared = group[0].settings
             words = [f"{name.split('.')[-1]} {shared[name]}" for name in distinguishing if name in shared]
-            title = f"{', '.join(words[:MAX_SETTINGS]) or title} ({len(group)} seeds)"
+            title = f"{', '.join(words[:MAX_SETTINGS]) or title} ({_count(group)})"
         titles = itertools.chain([title], (f"{title} #{number}" for number in itertools.count(2)))
         by_name[next(title for title in titles if title not in by_name)] = group
     return by_name
+
+
+def _count(runs: Sequence[Measured]) -> str:
+    """Return the number of seeds and of splits of some runs as text, without numbers that follow from the other."""
+    splits = len({run.split for run in runs})
+    seeds = [f"{len(runs)} seeds"] if splits < len(runs) else []
+    return ", ".join([*seeds, *([f"{splits} splits"] if splits > 1 else [])])
 
 
 def _differ_only_in_seed(one: Measured, other: Measured) -> bool:
@@ -121,9 +135,9 @@ def same_data(runs: Sequence[Measured]) -> bool:
 def comparison(runs: Sequence[Measured]) -> Table:
     """Return a table of scores, one column per arm, as its header and its rows.
 
-    The score of an arm is the mean over its seeds with Student's 95 % interval. For a single run, fractions have
-    Wilson's interval. The last columns are the means of linear CCA, raw features and chance over all runs that have
-    them; they are omitted if the runs have different data.
+    The score of an arm is the mean over its seeds or splits with its 95 % interval (`over_seeds`). For a single run,
+    fractions have Wilson's interval. The last columns are the means of linear CCA, raw features and chance over all
+    runs that have them; they are omitted if the runs have different data.
     """
     groups = arms(runs)
     names = [name for name in METRICS if any(name in run.numbers for run in runs)]
@@ -146,18 +160,33 @@ def _reference_cell(name: str, reference: str, runs: Sequence[Measured]) -> str:
 
 
 def _arm_cell(name: str, group: list[Measured]) -> str:
-    values = [run.numbers[name] for run in group if run.numbers.get(name) is not None]
-    if len(group) == 1 or not values:
-        return cell(name, values[0] if values else None, group[0].num_rows(name))
-    mean, half = statistics.fmean(values), interval_of_mean(values)
+    runs = [run for run in group if run.numbers.get(name) is not None]
+    if len(runs) < 2:
+        return cell(name, runs[0].numbers[name], runs[0].num_rows(name)) if runs else cell(name, None, 0)
+    scores = {run.seeds: run.numbers[name] for run in runs}
+    mean, half, *_ = over_seeds(runs, scores, dict.fromkeys(scores, 0.0))
     return _bracketed(name, mean, mean - half, mean + half)
+
+
+def over_seeds(
+    runs: Sequence[Measured], ours: Mapping[tuple[object, ...], float], theirs: Mapping[tuple[object, ...], float]
+) -> Difference:
+    """Return the mean difference of scores by seeds, with Student's 95 % interval.
+
+    If the runs have different splits, which overlap, the differences are averaged within each split first, and the
+    interval is corrected by the ratio of test to training objects; see `paired`.
+    """
+    if len({run.split for run in runs}) == 1:
+        return paired(ours, theirs)
+    ratio = statistics.fmean(run.num_test / run.num_train for run in runs)
+    return paired(ours, theirs, test_to_train=ratio, split_of=lambda seeds: seeds[-1])
 
 
 def differences(runs: Sequence[Measured]) -> Table:
     """Return a table of the paired differences of every arm from the first, as its header and its rows.
 
-    The pairs are the common seeds if there are two or more, otherwise the test rows of a common seed. The table has no
-    rows if there are no pairs.
+    The pairs are the common seeds or splits if there are two or more, otherwise the test rows of a common seed. The
+    table has no rows if there are no pairs.
     """
     (first, ours), *others = arms(runs).items()
     head = ["measure", *(f"{name} minus {first}" for name, _ in others)]
@@ -187,7 +216,8 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
     common = [seeds for seeds in ours if seeds in theirs]
     if len(common) > 1:
         values = [{seeds: arm[seeds].numbers[name] for seeds in common} for arm in (ours, theirs)]
-        return paired(*values), f"{len(common)} seeds"
+        runs = [ours[seeds] for seeds in common]
+        return over_seeds(runs, *values), _count(runs)
     for seeds in common:
         our_rows, their_rows = ours[seeds].rows.get(name, {}), theirs[seeds].rows.get(name, {})
         if our_rows and our_rows.keys() == their_rows.keys():
@@ -197,11 +227,14 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
 
 
 NOTE = (
-    "Fractions are in percent. Brackets contain 95 % intervals: Student's over seeds for several runs that differ only "
-    "in their seed; Wilson's over test objects for a single run, which accounts for the choice of test objects but not "
-    "for the training seed. Linear CCA, raw features and chance are means over the runs."
+    "Fractions are in percent. Brackets contain 95 % intervals. Columns of several seeds have Student's interval over "
+    "the seeds. Columns of several splits have Student's interval over the splits with the correction of Nadeau and "
+    "Bengio, because random splits of the same objects overlap. Columns of a single run have Wilson's interval over "
+    "the test objects, which accounts for the choice of test objects but not for the training seed. Linear CCA, raw "
+    "features and chance are means over the runs."
 )
 PAIRED = (
-    "Paired differences with 95 % intervals: Student's over common seeds or, with one common seed, a bootstrap over "
-    "the test rows. “Open” means that the interval contains 0, so the sign of the difference is not known."
+    "Paired differences with 95 % intervals: Student's over common seeds; with “splits”, Student's over common splits "
+    "with the correction of Nadeau and Bengio; with “rows”, a bootstrap over the test rows of one common seed. “Open” "
+    "means that the interval contains 0, so the sign of the difference is not known."
 )

@@ -59,6 +59,7 @@ class Results(TypedDict):
     missing: Missing
     views: list[str]
     num_test: int
+    num_train: int
 
 
 @dataclass(kw_only=True)
@@ -103,6 +104,7 @@ def read_results(run: str | os.PathLike[str]) -> Results:
             "missing": cast("Missing", dict(content["missing"])),
             "views": list(content["views"]),
             "num_test": int(content["test_rows"]),
+            "num_train": int(content["train_rows"]),
         }
     except KeyError as error:
         raise ValueError(
@@ -127,7 +129,9 @@ def read_measured(run: str | os.PathLike[str], name: str) -> Measured:
 def _measured(run: str | os.PathLike[str], name: str, results: Results) -> Measured:
     settings = flat(Run.of(run).open().to_dict())
     references = {"linear CCA": results["linear_cca"], "raw": results["raw"], "chance": results["chance"]}
-    return Measured(name, results["numbers"], results["num_test"], settings, read_rows(run), references)
+    return Measured(
+        name, results["numbers"], results["num_test"], results["num_train"], settings, read_rows(run), references
+    )
 
 
 def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:

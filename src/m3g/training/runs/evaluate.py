@@ -128,7 +128,8 @@ def evaluate_run(
     for part in content["missing"].get("subsets", []):
         part["views"] = [names[l] for l in part["views"]]
     test_rows = min(data.num_rows("test"), MEASURED["test"])
-    write_json(folder.results, {"views": names, "test_rows": test_rows, **content})
+    rows = {"train_rows": data.num_rows("train"), "test_rows": test_rows}
+    write_json(folder.results, {"views": names, **rows, **content})
     return report, draw(folder, report, test)
 
 
