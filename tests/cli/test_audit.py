@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 
 import pytest
@@ -79,3 +80,21 @@ def test_an_empty_list_is_an_empty_table(run, tmp_path, capsys):
     assert main(["audit", str(clean), "--out", str(tmp_path / "none.csv")]) == 0
     assert (tmp_path / "none.csv").read_text().startswith("row,view,reliability,likely row")
     assert "no entry is more likely wrong than correct" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("7,odour,0.1,-2.2", "must list training rows and views of the run .*, got row 7, view 'odour'"),
+        ("100000,pixels,0.1,-2.2", "got row 100000, view 'pixels'"),
+        ("7,pixels,low,-2.2", "must have the columns row, view, reliability, log_odds, got .*'low'"),
+        ("7,pixels", "must have the columns"),
+    ],
+)
+def test_an_edited_list_is_reported_in_one_line(run, tmp_path, capsys, line, message):
+    edited = shutil.copytree(run, tmp_path / "run")
+    (edited / "mismatch.csv").write_text(f"row,view,reliability,log_odds\n{line}\n")
+    assert main(["audit", str(edited)]) == 2
+    error = capsys.readouterr().err.strip()
+    assert re.search(message, error)
+    assert len(error.splitlines()) == 1

@@ -92,6 +92,14 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
     folder = Run.of(run)
     config = folder.open()
     data = build_data(config, folder)
+    index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
+    position = {int(row): i for i, row in enumerate(index)}
+    for entry in entries:
+        if entry.view not in data.view_names or entry.row not in position:
+            raise ValueError(
+                f"{folder.mismatch} must list training rows and views of the run ({', '.join(data.view_names)}), "
+                f"got row {entry.row}, view {entry.view!r}."
+            )
     if not listed:
         return Audit([], _why_empty(entries, config, data))
     net = load(run, trust=trust, scaled=True)
@@ -110,9 +118,7 @@ def audit(run: str | os.PathLike[str], *, count: int | None = None, trust: bool 
             )
     train = embed(net, data, "train")
     assert train.embeddings is not None
-    index: Tensor = data.datasets["train"].index  # type: ignore[attr-defined]
     trusted = torch.ones(train.embeddings.shape[:2], dtype=torch.bool) if train.mask is None else train.mask.clone()
-    position = {int(row): i for i, row in enumerate(index)}
     for entry in unreliable:
         trusted[data.view_names.index(entry.view), position[entry.row]] = False
     partners = find_partners(listed, train.embeddings, trusted, index, data.view_names, cost=cost)

@@ -44,8 +44,14 @@ def read_entries(run: str | os.PathLike[str]) -> list[Entry]:
     folder.open()
     if not folder.mismatch.is_file():
         raise ValueError(f"run must have been trained with --mismatch, but {folder.path} has no mismatch.csv.")
+    entries = []
     with open(folder.mismatch, newline="") as file:
-        return [
-            Entry(int(line["row"]), unescape(line["view"]), float(line["reliability"]), float(line["log_odds"]))
-            for line in csv.DictReader(file)
-        ]
+        for line in csv.DictReader(file):
+            try:
+                row, reliability, log_odds = int(line["row"]), float(line["reliability"]), float(line["log_odds"])
+                entries.append(Entry(row, unescape(line["view"]), reliability, log_odds))
+            except (KeyError, TypeError, ValueError):
+                raise ValueError(
+                    f"{folder.mismatch} must have the columns {', '.join(Entry._fields)}, got {line}."
+                ) from None
+    return entries
