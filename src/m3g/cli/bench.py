@@ -36,8 +36,7 @@ def run(args: Namespace, name: str) -> None:
     checks.one_of("bench", args.what, ("overhead", "memory"))
     for option in ("n", "d", "images", "repeats"):
         checks.positive_int(f"--{option}", getattr(args, option))
-    if args.max_k < 2:
-        raise ValueError(f"--max_k must be a whole number of at least 2, got {args.max_k}.")
+    checks.whole("--max_k", args.max_k, least=2)
     if args.epsilon is not None and args.temperature is not None:
         raise ValueError(f"--temperature must not be given together with --epsilon, got {args.temperature:g}.")
     for option in ("epsilon", "temperature"):
@@ -73,7 +72,7 @@ def _overhead(args: Namespace, out: Path) -> None:
     )
     print(
         f"The loss is measured forward and backward, in student-teacher form, with {torch.get_num_threads()} thread(s)."
-        f" The network is measured on {2 * args.images} images and scaled linearly to n k = {args.n} k images."
+        f" The network is measured on {2 * args.images} images and scaled linearly to {args.n} per view."
     )
     write_json(out / "overhead.json", {"rows": rows, "settings": vars(args), "environment": environment()})
     share = {"measured": (ks, [100 * r["share"] for r in rows])}

@@ -20,7 +20,7 @@ class ParsedArguments(NamedTuple):
 
     Attributes:
         settings: nested plain values, not validated.
-        origin: the file from which each setting was read, by dotted name, except settings of the command line.
+        origin: by dotted name, the file from which a setting was read; settings of the command line are omitted.
         others: the arguments that are not settings.
     """
 

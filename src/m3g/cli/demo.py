@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = {
     "demo": """Train M3G and pairwise InfoNCE on the six-view digits from random weights, and compare both with linear
-CCA and the raw features. Then train several losses on sums of two digits, whose three views depend on each other only
-jointly. Takes a few minutes."""
+CCA and the raw features. Then train several losses on sums of two digits, with three views of which any two are
+independent. Takes a few minutes."""
 }
 
 
@@ -31,10 +31,11 @@ COLUMNS = {
 }
 NOTES = (
     "linear: accuracy of a linear probe, trained and tested on the mean of the six views. one view, 70 % missing: the",
-    "same probe, tested on a single view, and with 70 % of the entries missing. moved: a probe trained on one view and",
-    "tested on another. R@1: objects retrieved in another view, among 400. matched: objects that the best polymatching",
-    "of a batch of 16 matches correctly in all six views. Raw features are all views concatenated, with missing values",
-    "replaced by their mean. They are best on complete rows; aligned views are better if few views are present.",
+    "same probe, tested on a single view, and after entries are dropped with a probability of 70 % (every row keeps",
+    "one). moved: a probe trained on one view, tested on another. R@1: objects retrieved in another view, among 400.",
+    "matched: objects that the best polymatching of a batch of 16 matches correctly in all six views. Raw features are",
+    "all views concatenated, with missing values replaced by their mean. They have the best scores on complete rows;",
+    "embeddings have better scores if few views are present.",
 )
 SUM_NOTES = (
     "The first view shows a digit a, the second a digit b, and the third the digit (a + b) mod 10. The query consists",

@@ -16,7 +16,7 @@ DESCRIPTION = {
 
 Each file contains the scaling of the training data, accepts unscaled inputs of its view with any number of rows, and
 returns embeddings. With fp32, files are written only if their outputs agree with PyTorch on test rows, or on random
-rows if the data cannot be read. views.json describes them."""
+rows if the data cannot be read. views.json describes the files."""
 }
 
 

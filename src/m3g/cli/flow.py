@@ -70,8 +70,7 @@ def run(args: Namespace, name: str) -> None:
         raise ValueError(f"--loss must be one loss or two different ones, got {' '.join(args.loss)}.")
     for loss in args.loss:
         flow.check_loss(loss, args.space)
-    if checks.positive_int("--frames", args.frames) < 2:
-        raise ValueError("--frames must be a whole number of at least 2, got 1.")
+    checks.whole("--frames", args.frames, least=2)
     points = flow.start(args.n, args.k, space=args.space, seed=args.seed)
     given = check_new_folder(args.out)
     flows = {loss: flow.descend(points, loss, setting) for loss in args.loss}

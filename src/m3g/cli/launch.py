@@ -148,7 +148,7 @@ def end_with_parent() -> None:
 
 
 def leave(code: int) -> int:
-    """Return the exit code; in a process group and after Ctrl-C, exit immediately.
+    """Return the exit code or, in a process group or after Ctrl-C, exit immediately.
 
     An immediate exit skips the shutdown of the Python interpreter. During shutdown, a thread of the process group that
     requires the interpreter lock would abort the process, and after an error the destructor of the group would wait for

@@ -11,7 +11,7 @@ from m3g.cli.parser import Parser
 from m3g.training.runs.location import split_key
 
 SHOWN = 20  # maximum number of printed rows
-MAX_ROW = 2**53  # largest row number that float64 represents
+MAX_ROW = 2**53  # float64 represents every row number up to this one
 
 USAGE = {"match": "A.npy B.npy [C.npy ...] [options]"}
 DESCRIPTION = {
@@ -24,7 +24,7 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy --allow-unmatched    the same, without rows that have no likely partner
 
 All files contain points of one space, with the same number of columns. The table shows the most probable tuple of each
-row of the largest file (the first of them, if several are largest): one row of each file, counted from 0. The
+row of the largest file (of the first one, if several have this length): one row of each file, counted from 0. The
 probability is that of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum
 to 1. They depend on epsilon and are not calibrated.
 

@@ -24,7 +24,7 @@ SHOWN, CHARACTERS, COLUMNS = 40, 40, 5  # printed lines, characters per printed 
 
 USAGE = {"search": "RUN --query ROW|VIEW=VALUE [...] [options]"}
 DESCRIPTION = {
-    "search": """Find the objects of a run's data nearest to a query, which may consist of any of its views.
+    "search": """Find the objects of a run's data that are nearest to a query, given in one or several of the views.
 
   m3g search runs/m3g-1 --query 17                             row 17 of the data, by all its views
   m3g search runs/m3g-1 --query 17 42 --by pixels zernike      rows 17 and 42, by two of their views
@@ -138,7 +138,9 @@ class _Cells(NamedTuple):
         options = run.open().data_options
         if "table" not in options:
             if names:
-                raise ValueError(f"--show must be columns of the run's table, got {names[0]!r} for a run without one.")
+                raise ValueError(
+                    f"--show must be columns of the run's table, got {names[0]!r} for a run without a table."
+                )
             return cls([], {}, None)
         source = open_run_table(located(run.open(), run), run)
         for name in names or ():

@@ -36,7 +36,7 @@ DESCRIPTION = {
   m3g train --table objects.csv --labels breed  a table (.csv .xlsx .json .parquet or a folder) with a row per object;
                                                 the columns are paths of images and sounds, text, or numbers
   m3g train --loss infonce-pwe --loss_options.temperature 0.1
-  m3g train --logger tensorboard wandb          also record the run with Weights & Biases (or csv, mlflow, trackio)
+  m3g train --logger tensorboard wandb          also record the run with these trackers (or csv, mlflow, trackio)
   m3g train --config my.yaml --loop.epochs 50   a settings file, with one change
   m3g train --config eeg --data_options.paths '[a.npz]'   the paper's settings: eeg, imagenet, domainnet
   m3g train --print_config > my.yaml            write a settings file with all defaults

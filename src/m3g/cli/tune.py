@@ -53,7 +53,7 @@ names = train_command.names
 def run(args: Namespace, name: str) -> None:
     checks.positive_int("--workers", args.workers)
     if args.resume is not None or args.dry_run or args.print_config:
-        raise ValueError("m3g tune does not support --resume, --dry-run and --print_config: omit them.")
+        raise ValueError("m3g tune does not support --resume, --dry-run or --print_config: omit them.")
     config, _ = train_command.requested(args)
     checks.extra("optuna", "tune")
     from m3g.training.tuning import train_arguments, tune, write_study

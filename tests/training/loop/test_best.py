@@ -143,7 +143,7 @@ def test_a_finished_run_is_extended_and_can_be_resumed_again(config, tmp_path, c
     weights = run.weights.read_bytes()
     assert main(["train", "--resume", str(run.path)]) == 0  # these are the run's settings now, and it is finished
     assert run.weights.read_bytes() == weights
-    complete = "the run was already complete, so no step was trained; a larger --loop.epochs extends it"
+    complete = "the run was already complete and was not trained further; a larger --loop.epochs extends it"
     assert complete in capsys.readouterr().out
     assert complete not in out
     assert main(["train", "--resume", str(run.path), "--loop.epochs", "3"]) == 2

@@ -151,8 +151,8 @@ def test_a_missing_package_is_an_error_that_names_the_extra(views, monkeypatch, 
     ("names", "message"),
     [
         (["wandbb"], "logger must be one of .*, got 'wandbb': did you mean wandb"),
-        (["csv", "csv"], "logger must be distinct names, without others beside 'none', got csv, csv."),
-        (["none", "csv"], "logger must be distinct names, without others beside 'none', got none, csv."),
+        (["csv", "csv"], "logger must be distinct names, or 'none' alone, got csv, csv."),
+        (["none", "csv"], "logger must be distinct names, or 'none' alone, got none, csv."),
     ],
 )
 def test_wrong_names_are_rejected(names, message):

@@ -53,9 +53,9 @@ def reproduce(args: Namespace) -> int:
     for name, reason in missing.items():
         print(f"skipped     {name}: {reason}")
     if args.plan or args.slurm:
-        state = "missing: the plan includes all data sets nevertheless" if not ready else "complete"
+        state = "missing: the plan includes all data sets as if they were available" if not ready else "complete"
         if ready and missing:
-            state = "partly missing: the plan omits the data sets that are skipped"
+            state = "partly missing: the plan omits the skipped data sets"
         return _plan(experiment, ready or specs, request, store, data, state, args)
     if not ready:
         raise ValueError(f"--data must contain at least one data set of {experiment.name}, got none: see above.")

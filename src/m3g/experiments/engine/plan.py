@@ -76,9 +76,9 @@ def planned(
 def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     """Estimate bytes and floating-point operations of the loss in one training step and process.
 
-    For every subset of s views (s = k if that is fast), M3G solves a problem of n^s tuples; if each view in turn comes
-    from the teacher, s such problems. `workload` predicts the memory and the operations of a step of its solver. Other
-    losses are assumed to compare n x n points for every view or pair of views.
+    M3G solves a problem of n^s tuples for every subset of s views, where s = k if that is fast. If the teacher embeds
+    each view in turn, it solves s such problems per subset. `workload` predicts the memory and the operations of a step
+    of its solver. Other losses are assumed to compare n x n points for every view or pair of views.
     """
     loss = build_loss(config)
     if isinstance(loss, M3GLoss) and loss.visits_all_tuples:
@@ -113,7 +113,10 @@ def num_points(config: Settings) -> int:
 
 
 def num_probe_images(config: Settings) -> int:
-    """Return the number of images per epoch of the paper's probes: for domains, of the joint and the single probes."""
+    """Return the number of images that one epoch of all probes of the paper reads.
+
+    For domains, a joint probe reads all images, and one probe per domain reads those of its domain.
+    """
     rows = ROWS[config["data"]]
     return 2 * num_views(config) * rows if config["data"] == "domains" else rows
 

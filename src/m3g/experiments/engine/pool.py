@@ -225,7 +225,7 @@ class Progress:
 
 
 def one_thread() -> None:
-    """Use one thread: more do not speed up operations on small tensors, and results would depend on their number."""
+    """Use one thread, because more do not speed up small operations, and results depend on the number of threads."""
     import torch
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")

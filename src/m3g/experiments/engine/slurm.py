@@ -70,7 +70,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
     if nodes * max(gpus, 1) == 1:
         lines.append(f'exec {quoted} --run "$id"')
     else:
-        # One torchrun per node; they connect at a port of the first node derived from the job id.
+        # One torchrun per node; they connect at a port of the first node, which is derived from the job id.
         program = shlex.join(command[1:]) if command[0] == sys.executable else quoted
         lines += [
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',

@@ -184,8 +184,8 @@ class RunSpec:
     def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
         """Return the changes with the best mean validation score; None without candidates.
 
-        Of several best candidates, the run uses the middle one: in a grid of one value, it is farthest from the values
-        that are worse.
+        Of several best candidates, the run uses the middle one: in a grid over one option, it is the farthest from
+        worse values.
         """
         if not self.candidates:
             return None
@@ -203,7 +203,7 @@ class RunSpec:
     def resolved(self, changes: Change | None) -> Settings:
         """Return the settings with changes, given by dotted names.
 
-        A name whose first part is an entry of the settings is relative to them, any other name to `config`.
+        A name is relative to the settings if its first part is one of their keys, and otherwise to `config`.
         """
         settings = cast(Settings, copied(self.settings))
         for name, value in (changes or {}).items():
@@ -242,7 +242,7 @@ def place_files(settings: Settings, data: str | Path) -> Settings:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user requested.
+    """The part of an experiment that the user requested.
 
     Args:
         scale: `laptop` or `paper`.

@@ -2,7 +2,7 @@
 
 OUT/plan/ID.yaml           the configuration of each run, for `m3g train --config`
 OUT/runs/ID/result.json    the result of a run; its presence means "finished"
-OUT/runs/ID/work/          checkpoints of a running run
+OUT/runs/ID/work/          checkpoints of an unfinished run
 OUT/results.jsonl          one line per finished run, written by --collect; runs in it count as finished too
 """
 
@@ -65,7 +65,7 @@ class Store:
 
     @contextlib.contextmanager
     def claim(self, run: str) -> Iterator[bool]:
-        """Yield whether this process may execute a run: no other process executes it until the end of the block."""
+        """Yield whether this process may execute a run; if so, no other process does until the end of the block."""
         folder = self.folder(run)
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / "lock")

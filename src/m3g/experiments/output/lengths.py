@@ -21,8 +21,8 @@ def length_table(
 ) -> list[str]:
     """Return a table of scores by number of steps and the link to its figure, which is written to `path`.
 
-    They contain the runs of stage `length`, and those of stage `main_stage` that have the same arm, seed and value of
-    `same` as one of them. The list is empty if there are no runs of stage `length`.
+    Both contain the runs of stage `length`, and the runs of stage `main_stage` with the arm, seed and value of `same`
+    of one of these runs. The list is empty if there are no runs of stage `length`.
     """
     other_lengths = [row for row in results if row["labels"]["stage"] == "length"]
     keys = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in other_lengths}
@@ -47,6 +47,6 @@ def length_table(
 
 
 def _steps(config: Settings) -> int:
-    """Return the number of steps of a run, which is set by `max_steps` or by the points per epoch of its one epoch."""
+    """Return the number of steps of a run, which is set by `max_steps` or by the points of its single epoch."""
     options = config["data_options"]
     return int(config["loop"].get("max_steps") or options["points_per_epoch"] // options["batch_size"])

@@ -32,7 +32,7 @@ REFERENCES = {
 
 
 class Inputs(nn.Module):
-    """Network without parameters: the features are the inputs, the embeddings (1, n, d) all views concatenated.
+    """Network without parameters: features are the inputs, and embeddings (1, n, d) are all views concatenated.
 
     With `signals`, the features are log power spectra, because single samples are not informative if phases differ.
 

@@ -153,7 +153,7 @@ def check_settings(
         shown = "; ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
         raise ValueError(
             f"config.yaml must match the settings in {path}, but it was changed ({shown}): change it back, or "
-            "continue with the new settings with --accept_changes."
+            "use --accept_changes to continue with the new settings."
         )
 
 

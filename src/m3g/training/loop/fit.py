@@ -172,7 +172,7 @@ def _fit(
         raise
     if first and trainer.global_step == begun:
         advice = "; a larger --loop.epochs extends it" if config.loop.max_steps is None else ""
-        print(f"the run was already complete, so no step was trained{advice}", flush=True)
+        print(f"the run was already complete and was not trained further{advice}", flush=True)
     state = trainer.strategy.lightning_module_state_dict()  # a collective call if the weights are sharded
     weights = {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
     for stopper in stoppers:

@@ -145,7 +145,7 @@ class MultiViewModule(pl.LightningModule):
         )
 
     def reliable_mask(self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]) -> Tensor | None:
-        """Return the mask without entries that were unreliable so far, then update reliabilities with this batch."""
+        """Return the mask without the entries known to be unreliable; then update reliabilities with this batch."""
         assert self.mismatch is not None
         trusted = self.mismatch.trusted(index, mask)
         self.mismatch.observe(embeddings.detach(), index, views=shown, mask=None if mask is None else mask[shown])

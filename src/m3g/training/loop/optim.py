@@ -39,9 +39,9 @@ def scale_adam(settings: AdamSettings, kappa: float) -> AdamSettings:
     if min(betas) < 0:
         largest = 1 / (1 - min(settings.betas))
         raise ValueError(
-            f"reference_batch must be at least the run's batch size divided by {largest:g}, got the run's batch size "
-            f"divided by {kappa:g}, for which the scaling rule changes betas {settings.betas} to {betas}: use a "
-            "smaller batch, a larger reference_batch, or betas closer to 1."
+            f"reference_batch must be at least 1/{largest:g} of the run's batch size, got 1/{kappa:g}, for which the "
+            f"scaling rule changes betas {settings.betas} to {betas}: use a smaller batch, a larger reference_batch, "
+            "or betas closer to 1."
         )
     return replace(
         settings,

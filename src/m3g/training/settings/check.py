@@ -55,7 +55,7 @@ def _check_loggers(names: Sequence[str]) -> None:
     for name in names:
         checks.one_of("logger", name, LOGGERS)
     if len(set(names)) < len(names) or ("none" in names and len(names) > 1):
-        raise ValueError(f"logger must be distinct names, without others beside 'none', got {', '.join(names)}.")
+        raise ValueError(f"logger must be distinct names, or 'none' alone, got {', '.join(names)}.")
 
 
 def _check_names(config: Config) -> None:

@@ -146,7 +146,7 @@ def _check_suits(name: str, kind: str, encoder: object) -> None:
 
 
 def view_lines(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
-    """Return one line per view: name, kind, shape, encoder and, with `columns`, columns with other names."""
+    """Return one line per view: name, kind, shape and encoder; with `columns`, also its columns with other names."""
     width = max(map(len, data.view_names))
     lines = []
     for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
