@@ -29,5 +29,5 @@ def test_views_have_their_own_encoders_share_them_or_freeze_them():
     again.load_state_dict(net.state_dict())
     with pytest.raises(ValueError, match="share must be an earlier view of the same shape"):
         build_net([(3,), (4,)], encoder=[{"kind": "mlp"}, {"share": 0}])
-    with pytest.raises(ValueError, match="got view 7 for view 1 of the shapes"):
+    with pytest.raises(ValueError, match="got view 7 for view 1; the views have the shapes"):
         build_net([(3,), (3,)], encoder=[{"kind": "mlp"}, {"share": 7}])

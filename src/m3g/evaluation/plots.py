@@ -140,7 +140,7 @@ def plot_missing(missing: Missing, path: str | Path) -> Path:
             means = [np.mean([value for other, value in known if other == size]) for size in sizes]
             dots.plot([s + shift / 6 for s, _ in known], [value for _, value in known], ".", color=colour, alpha=0.4)
             dots.plot([s + shift / 6 for s in sizes], means, "-", color=colour, label=f"{label}, mean")
-        curve.set(title=title, xlabel="drop rate, % (every object keeps one view)", ylabel="%")
+        curve.set(title=title, xlabel="drop rate, % (every object keeps at least one view)", ylabel="%")
         dots.set(title=title, xlabel=f"number of views shown (a dot is a subset; {subsets})", ylabel="%")
         dots.locator_params(axis="x", integer=True)
         for axis in (curve, dots):

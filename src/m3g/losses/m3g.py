@@ -76,7 +76,7 @@ def matching_gap(
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: marginal error Σ_l |m_l(P) - 1/n|_1 at which the solver stops.
         mask: bool (k, n) or (..., k, n), False for missing points. A missing point is replaced by the mean of the
-            present views of its object, without gradient. A `PairwiseCost` with a neutral cost uses that cost instead.
+            present views of its object, without gradient. A `PairwiseCost` with `neutral` uses that cost.
         normalize: scale every vector to unit length first.
 
     Returns:

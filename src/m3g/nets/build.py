@@ -44,10 +44,8 @@ def build_encoders(
 ) -> list[nn.Module]:
     """Return a list of one encoder per view or, with `shared`, of one encoder for all views.
 
-    With `shared`, all views must have the same shape.
-
-    `spec` is one description for all views, or a list of one mapping per view (see `build_net`). The other arguments
-    are those of `build_encoder`.
+    `spec` is one description for all views, or a list of one mapping per view (see `build_net`), for which `shared` is
+    ignored. With `shared`, all views must have the same shape. `trust` and `head` are passed to `build_encoder`.
     """
     build = partial(build_encoder, trust=trust, head=head)
     if isinstance(spec, Sequence) and not isinstance(spec, str):
@@ -79,8 +77,8 @@ def _encoders_per_view(
             if not 0 <= earlier < l or tuple(view_shapes[earlier]) != tuple(shape):
                 shapes = [tuple(view_shape) for view_shape in view_shapes]
                 raise ValueError(
-                    f"share must be an earlier view of the same shape, got view {earlier} for view {l} of the shapes "
-                    f"{shapes}."
+                    f"share must be an earlier view of the same shape, got view {earlier} for view {l}; the views have "
+                    f"the shapes {shapes}."
                 )
             encoders.append(encoders[earlier])
             continue
@@ -111,7 +109,7 @@ def build_net(
         encoder: one description for all views (see `build_encoder`), or a list of one mapping per view. In such a
             mapping, `share` is the index of an earlier view whose encoder and projector are reused, `frozen` freezes
             the encoder, and `learning_rate` sets its peak learning rate.
-        shared: whether all views use one encoder and one projector.
+        shared: whether all views use one encoder and one projector; ignored if `encoder` is a list.
         projector: options of `m3g.nets.Head`, such as `hidden` and `out_features`.
         predictor: options of `m3g.nets.Head` except `out_features`, which is the embedding size; an empty mapping for
             the defaults, and None for no predictor.

@@ -85,8 +85,9 @@ def reject_batch_norm(encoder: object) -> None:
     for name, module in owner.named_modules():
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             raise ValueError(
-                "encoder must have no batch normalisation in training mode with chunk_size, because its statistics "
-                f"would be those of a chunk, got {type(module).__name__} {name!r}: call its eval() or use LayerNorm."
+                "encoder must have no batch normalisation that uses statistics of the batch with chunk_size, because "
+                f"they would be those of a chunk, got {type(module).__name__} {name!r}: call its eval(), with running "
+                "statistics, or use LayerNorm."
             )
 
 

@@ -86,8 +86,8 @@ def _text_settings(model: str, offline: bool) -> Processor:
         ) from error
     if not hasattr(tokenizer, "backend_tokenizer") or tokenizer.pad_token_id is None:
         raise ValueError(
-            f"model must have a tokenizer of the library tokenizers with a padding token, got another in {model!r}: "
-            "choose another model, or the encoder text."
+            "model must have a tokenizer of the library tokenizers with a padding token, which "
+            f"{model!r} does not have: choose another model, or the encoder 'text'."
         )
     text: Processor = {"tokenizer": tokenizer.backend_tokenizer.to_str(), "pad": int(tokenizer.pad_token_id)}
     if tokenizer.model_max_length <= MAX_TOKENS:

@@ -202,6 +202,8 @@ def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
             kept.append(column)
         else:
             notes.append(f"column {column!r} of {given!r} {reason} and is not used (use an .npy file to keep it)")
+    if not kept:
+        return table
     constant = [str(column) for column in kept if len(table) > 1 and table[column].nunique(dropna=False) == 1]
     if len(constant) == 1:
         notes.append(f"column {constant[0]!r} of {given!r} is constant and carries no information")
@@ -209,7 +211,7 @@ def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
         notes.append(
             f"{len(constant)} columns of {given!r} are constant and carry no information, such as {constant[0]!r}"
         )
-    return table[kept] if kept else table
+    return table[kept]
 
 
 def _pick(stored: Archive, key: str | None, file: Path, name: str) -> np.ndarray:
@@ -238,14 +240,14 @@ def _check_header(table: DataFrame, file: Path, name: str) -> None:
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
         # pandas uses the first entries as an index if lines have more entries than there are names
         raise ValueError(
-            f"{name} must be .csv files with one name per column, got lines with more entries than the {len(columns)} "
-            f"names in {str(file)!r}: use commas between entries and decimal points."
+            f"{name} must be tables with one name per column, got lines with more entries than the {len(columns)} "
+            f"names in {str(file)!r}: write numbers with a decimal point, or separate the entries by semicolons."
         )
     numbered = columns == [str(c) for c in range(len(columns))]
     if not numbered and all(_is_number(column) for column in columns):
         raise ValueError(
-            f"{name} must be .csv files whose first line has the column names, got numbers in {str(file)!r}: add such "
-            "a line."
+            f"{name} must be .csv or .tsv files whose first line has the column names, got numbers in {str(file)!r}: "
+            "add such a line."
         )
 
 

@@ -33,10 +33,10 @@ MANY_STEPS = 12
 
 
 class Evaluated(Protocol):
-    """Quantities at a point of the ascent, for each of b problems.
+    """Quantities at a point of the ascent, for each of b problems with N points in all views together.
 
     Attributes:
-        log_scaling: (b, N), the point; `evaluate` may have corrected its mass.
+        log_scaling: (b, N), the point; `evaluate` may have shifted it, so that the coupling has the required mass.
         error: (b,), the marginal error Σ_l |m_l(P) - a_l|_1.
         height: (b, 1), the dual value in units of epsilon, up to a constant.
     """

@@ -70,8 +70,8 @@ class KeepBest(Callback):
     """Callback that keeps the weights with the best validation score and stops training early.
 
     The best weights may be the initial ones. They are part of the checkpoint, so a resumed run ends with the same
-    network. If all encoders start at linear CCA, the loss has no readout and the weights are not sharded, the best
-    weights are averaged with the initial ones at the end (`BestWeights`).
+    network. At the end, the best weights are averaged with the initial ones (`BestWeights`) if all encoders start at
+    linear CCA, the loss has no readout, and the weights are not sharded.
 
     Args:
         every: epochs between two evaluations.

@@ -156,7 +156,10 @@ def raw_features(data: ViewsData) -> tuple[Embedded, Embedded] | None:
 
 
 def linear_cca(data: ViewsData, *, size: int) -> tuple[Embedded, Embedded] | None:
-    """Return training and test rows mapped by linear CCA; None if a view is not numeric or the fit fails."""
+    """Return training and test rows mapped by linear CCA.
+
+    The result is None if a view is neither a vector, a table nor TF-IDF text, or if the fit fails.
+    """
     if set(kinds(data)) - {"vector", "table", "tfidf"}:
         return None
     try:

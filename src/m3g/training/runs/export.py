@@ -113,7 +113,7 @@ def load(
 ) -> TrainedNet:
     """Load the trained network of a run: `load(run)(views)` returns embeddings (k, n, d).
 
-    `load(run).embed(views)` also returns their mean over the present views and the mask. Views are a list, a dictionary
+    `load(run).embed(views)` also returns the mask and the mean over the present views. Views are a list, a dictionary
     by name or the path of a table, and some may be missing: see `m3g.training.runs.trained.TrainedNet`.
 
     Nothing in the folder is executed: weights are safetensors, the rest is JSON, and an encoder given by its class path
@@ -183,7 +183,7 @@ def _input_tensors(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
 
 
 def fitted_inputs(run: Run) -> dict[str, Recipe]:
-    """Return, by view name, the preprocessing of a finished run that has tensors fitted on its training rows."""
+    """Return, by view name, the preprocessing of a finished run, for views with tensors fitted on training rows."""
     if run.loaded is not None:
         named = zip(run.loaded.view_names, run.loaded.inputs)
         return {name: recipe for name, recipe in named if any(isinstance(part, Tensor) for part in recipe.values())}

@@ -186,7 +186,7 @@ def _columns(frame: Frame) -> Columns:
 
 
 def _content(cell: object) -> bytes | None:
-    """Return the content of an image file; a PIL image is losslessly encoded as PNG."""
+    """Return the content of an image file; a PIL image is encoded as PNG, in RGB if PNG lacks its mode."""
     if cell is None or isinstance(cell, bytes):
         return cell
     if is_picture(cell):
