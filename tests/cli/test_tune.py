@@ -73,7 +73,7 @@ def test_another_study_in_the_folder_is_an_error(two_views, capsys):
         (["--metric", "loss"], "metric must be one of"),
         (["--losses", "m3gg"], "losses must be one of"),
         (["--trials", "0"], "trials must be"),
-        (["--data_options.val", "0"], "data_options.val must be a fraction that leaves at least 2 rows to tune on"),
+        (["--data_options.val", "0"], "data_options.val must be a fraction that gives at least 2 validation rows"),
     ],
 )
 def test_wrong_options_are_rejected(two_views, capsys, words, message):

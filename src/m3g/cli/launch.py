@@ -99,7 +99,7 @@ def print_last(line: str) -> None:
 
 
 def check_process_count(count: int) -> None:
-    """Reject more processes than the machine has GPUs or CPU cores, because they would block each other."""
+    """Reject more processes than GPUs or CPU cores, whichever are more, because they would block each other."""
     import torch
 
     gpus, cores = torch.cuda.device_count(), os.cpu_count() or 1

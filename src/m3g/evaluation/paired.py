@@ -20,7 +20,7 @@ class Difference(NamedTuple):
     Attributes:
         mean: mean difference.
         half_width: half the width of its 95 % interval.
-        pairs: number of independent pairs.
+        pairs: number of splits, seeds or rows that are compared.
         p_value: two-sided p-value of the hypothesis of no difference; NaN if it is not computed.
         smallest: smallest true difference that this number of pairs would detect with a power of 80 %.
     """
@@ -95,9 +95,10 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
     """Compare two arms on common rows by the bootstrap, with 2000 resamples of the difference of the means.
 
-    A row without the views that a measure requires has the score NaN and is excluded from the mean of its arm. The
-    difference is therefore that of the two means, also if the arms lack different views. `half_width` is the larger
-    distance from the difference to a bound of the 95 % interval, so that the symmetric interval is never too narrow.
+    If an arm lacks the views that a measure requires in a row, its score is NaN, and the row is excluded from the mean
+    of this arm. The difference is therefore that of the two means, also if the arms lack different views. `half_width`
+    is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric interval is never
+    too narrow.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))

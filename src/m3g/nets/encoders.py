@@ -79,7 +79,7 @@ class ConvNet(nn.Module):
 
 
 class EEGEncoder(nn.Module):
-    """Convolutional encoder of one signal channel, as in the paper, which follows Brüsch et al. (2023).
+    """Convolutional encoder of signals, as in the paper, which follows Brüsch et al. (2023).
 
     By default, six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
     convolution. `maps` returns (n, channels[-1], t), with t = 33 for 3000 samples. `forward` averages over each of

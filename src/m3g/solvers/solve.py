@@ -27,8 +27,8 @@ from m3g.solvers.support import Support
 SolverLike: TypeAlias = str | Mapping[str, object] | Solver | None
 # Weight below which a problem is solved in float64.
 MIN_FLOAT32_WEIGHT = 1e-20
-# Deviation of the sum of the weights from 1 above which weights are divided by their sum, and the solution is
-# multiplied by it.
+# If the sum of the weights differs from 1 by more than this, the weights are divided by their sum, and the solution is
+# multiplied by that sum.
 UNIT_SUM_ATOL = 1e-4
 
 SOLVERS: dict[str, type[Solver]] = {

@@ -60,9 +60,9 @@ class Report(Probe):
 def suggest(trial: Trial, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
     """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
-    The loss is one of `choices`, if there are any. The width is suggested only if all views are numeric and have
-    default encoders. A temperature or width that is set, and a learning rate that differs from the default, are not
-    changed.
+    The loss is one of `choices`, if there are any. The width is suggested only if all views are numeric and their
+    encoders are MLPs without separate settings. A temperature, epsilon or width that is set, and a learning rate that
+    differs from the default, are not changed.
     """
     suggested = copy.deepcopy(config)
     if choices:
@@ -113,7 +113,7 @@ def tune(
     every, epochs = config.loop.evaluate_every, num_epochs(config, data)
     every = every if 0 < every <= epochs else epochs
     if data.num_rows("val") < 2:
-        raise ValueError("data_options.val must be a fraction that leaves at least 2 rows to tune on, got fewer.")
+        raise ValueError("data_options.val must be a fraction that gives at least 2 validation rows, got fewer.")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     study = _open(optuna, folder, config, metric, choices, worker)

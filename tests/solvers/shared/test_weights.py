@@ -17,7 +17,7 @@ UNIFORM = [torch.full((4,), 0.25)] * 3
         (torch.rand(3, 4), "weights must be a sequence of 3 tensors, one per view, got a tensor"),
         ([*UNIFORM[:2], "abcd"], "weights must be tensors of numbers, got str 'abcd' in view 2"),
         ([*UNIFORM[:2], torch.full((5,), 0.2)], "weights must have 4 entries in view 2"),
-        ([*UNIFORM[:2], torch.full((2, 4), 0.25)], r"weights must have shape \(4,\) or \(4,\) in view 2, got shape"),
+        ([*UNIFORM[:2], torch.full((2, 4), 0.25)], r"weights must have shape \(4,\) in view 2, got shape"),
         ([*UNIFORM[:2], torch.full((4,), 0.5)], "weights must have the same sum in every view"),
         ([*UNIFORM[:2], torch.tensor([-0.5, 0.5, 0.5, 0.5])], "finite numbers of at least 0, got -0.5"),
         ([torch.full((4,), torch.inf)] * 3, "finite numbers of at least 0, got inf in view 0"),

@@ -44,7 +44,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(copy, finished):
             40,
             [],
             "40 % of the training entries are missing: the normalised mean of the row's present views replaces them; "
-            "--loss m3g-pairs omits them and often retrieves more partners",
+            "--loss m3g-pairs omits them and often has a higher R@1",
         ),
         (
             40,

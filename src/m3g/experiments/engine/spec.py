@@ -25,8 +25,7 @@ class Labels(TypedDict, total=False):
         arm: the loss or method, possibly with its options.
         data: the data set.
         seed: the seed, which usually also determines the split.
-        stage: `grid` (evaluates a setting), `test`, `control` (other conditions), `reference` or `length` (another
-            number of steps).
+        stage: `grid` (evaluates a setting), `test`, `control` (other conditions), `reference`, `length` (other steps).
         control: the conditions of a control.
         held_out, unseen: the domain or vendor that is excluded from training.
         k: number of views.
@@ -182,13 +181,7 @@ class RunSpec:
         return [run for candidate in (*self.candidates, *self.then) for run in candidate.evaluated_by]
 
     def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
-        """Return the changes with the best mean validation score; None without candidates.
-
-        Of several best candidates, the run uses the middle one: in a grid over one option, it is the farthest from
-        worse values.
-        """
-        if not self.candidates:
-            return None
+        """Return the changes with the best mean validation score, the middle of equals; None without candidates."""
         missing = [run for run in self.needs if run not in results]
         if missing:
             raise ValueError(f"run {self.id} must wait for its grid, of which {len(missing)} runs are not finished.")
@@ -196,8 +189,13 @@ class RunSpec:
         def score(candidate: Candidate) -> float:
             return validation(results[run] for run in candidate.evaluated_by)
 
-        first = _best(self.candidates, score)
-        second = _best(self.then, score) if self.then else first
+        def best(candidates: Sequence[Candidate]) -> Candidate:
+            equal = [candidate for candidate in candidates if score(candidate) == max(map(score, candidates))]
+            return equal[(len(equal) - 1) // 2]  # in a grid over one option, the farthest from worse values
+
+        if not self.candidates:
+            return None
+        first, second = best(self.candidates), best(self.then or self.candidates)
         return {**first.change, **(second.change if score(second) > score(first) else {})}
 
     def resolved(self, changes: Change | None) -> Settings:
@@ -217,12 +215,6 @@ class RunSpec:
     def with_changes(self, settings: Settings | None = None, /, **labels: Unpack[Labels]) -> RunSpec:
         """Return the run with some of its nested settings and labels changed."""
         return replace(self, settings=merged(self.settings, settings or {}), labels={**self.labels, **labels})
-
-
-def _best(candidates: Sequence[Candidate], score: Callable[[Candidate], float]) -> Candidate:
-    scores = [score(candidate) for candidate in candidates]
-    best = [candidate for candidate, value in zip(candidates, scores, strict=True) if value == max(scores)]
-    return best[(len(best) - 1) // 2]
 
 
 def validation(results: Iterable[Result]) -> float:

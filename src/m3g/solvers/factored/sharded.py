@@ -1,4 +1,4 @@
-"""Contraction of a coupling whose slabs are distributed over several processes."""
+"""Contraction of a coupling whose slabs are distributed over several processes (see `Shard`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from m3g.solvers.shared.couplings import summed_gradients
 from m3g.solvers.shared.dual import Contracted, Contraction, MarginalDual
 from m3g.solvers.shared.processes import Shard
 
-# Number of points N up to which the pair marginals are exchanged in every step. Beyond it, each process keeps those of
-# its slab, and every product with the Hessian exchanges a vector.
+# Total number of points N of all views up to which the pair marginals are exchanged in every step. Beyond it, each
+# process keeps those of its slab, and every product with the Hessian exchanges a vector.
 EXCHANGED_SIZE = 2048
 
 
 class ShardedContraction(Contraction):
-    """Contraction of a coupling, the sum over all processes of the contractions `own` of their slabs."""
+    """Contraction of a coupling: the sum over all processes of `own`, the contraction of the slab of each process."""
 
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard
@@ -44,7 +44,7 @@ class ShardedContraction(Contraction):
 
 
 def sharded_gradients(problem: PairwiseProblem, pairs: dict[Edge, Tensor], shard: Shard) -> tuple[Tensor, ...]:
-    """Return the gradient of the full coupling from the pair marginals of the slabs of all processes."""
+    """Return `problem.gradient` of the full coupling; each process passes the pair marginals of its own slab."""
     pairs = {edge: pair.to(problem.dtype) for edge, pair in pairs.items()}
     marginals = [pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, problem.k))]
     own = PairCoupling(pairs, marginals, shard.own_sizes)

@@ -3,8 +3,8 @@
 If epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tolerance (sweeps.py). Otherwise:
 
 1. Each pair kernel is balanced separately in O(n²), which provides initial scalings (kernels.py).
-2. A contraction computes all pair marginals (contraction.py; graph.py for a large graph of views with missing edges;
-   streamed.py if epsilon is too small for the range of float64).
+2. A contraction computes all pair marginals (contraction.py; graph.py for a large problem in which some pairs of views
+   have no cost; streamed.py if epsilon is too small for the range of float64).
 3. The pair marginals form the Hessian of the dual, with which a Newton step is taken (shared/newton.py). Steps 2 and 3
    are repeated until the marginals are within tolerance (shared/ascent.py).
 
@@ -67,10 +67,10 @@ class Factored(Solver):
 
     Complexity per step: three matrix products of n^k multiply-adds and one linear system of size k n. A large problem
     whose pairs of views with a cost form a tree takes O(k² n²) per sweep, or O(k³ n³) per Newton step. Usually fewer
-    than 10 steps are required. Memory: at most O(n^(k-1)), without a tensor of n^k entries.
+    than 10 steps are required. Memory: O(n²) for two views, otherwise at most O(n^(k-1)).
 
     Args:
-        newton: whether to take Newton steps instead of Sinkhorn updates only. None means True, unless some pairs of
+        newton: whether to take Newton steps; False takes only Sinkhorn updates. None means True, unless some pairs of
             views have no cost and there are more than 2048 points in total.
         max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
         check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1
@@ -192,7 +192,7 @@ class Factored(Solver):
                 f"epsilon must be at least {epsilon * kernels.reach / DOUBLE_RANGE:.2g} with solver='factored' for "
                 f"these costs of {problem.num_tuples} tuples, got {epsilon:g}: use solver='sampled'."
             )
-        # All calls warn from this line with the same text, so that Python's default filter shows the warning once.
+        # The text is always the same, so that Python's default filter shows the warning once per calling line.
         warnings.warn(
             "epsilon is too small for the range of float64 with these costs: solver='factored' works in the log "
             "domain, which is slower.",
@@ -218,7 +218,7 @@ class Factored(Solver):
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
-    """Return whether exponents are small, all tensors have one dtype, and M of sweeps.py fits into one slab."""
+    """Return whether exponents are small, all tensors have one dtype, and M of sweeps.py is computed in one piece."""
     return (
         contraction.fits_one_slab()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype

@@ -1,8 +1,8 @@
 """Communication between processes that share one solve.
 
 Each process computes a slab of the coupling, the tuples of its rows of the leading view, and an all-reduce sums the
-contributions of all slabs to the marginals. Vectors (b, N) are the same on all processes, and numbers read on the host
-are those of rank 0, so that all processes take the same steps.
+contributions of all slabs to the marginals. Vectors (b, N), for b problems with N points in all views together, are the
+same on all processes, and numbers read on the host are those of rank 0, so that all processes take the same steps.
 
 Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that raises takes part in one more
 synchronisation and reports the failure there, so that the others raise instead of waiting.
@@ -145,8 +145,8 @@ class Processes:
 class Shard:
     """Slab of a coupling: the tuples of the rows of view `lead` that belong to this process.
 
-    Vectors of the full coupling have length N. Vectors of the slab have length N', because they contain only these rows
-    of the leading view.
+    Vectors of the full coupling have length N, the sum of `sizes`. Vectors of the slab have length N', because they
+    contain only these rows of the leading view.
 
     Attributes:
         processes: the processes that share the solve.

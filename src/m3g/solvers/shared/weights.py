@@ -48,7 +48,8 @@ def _weights_of_view(given: object, l: int, size: int, batch: Sequence[int], dev
         raise ValueError(f"weights must have {size} entries in view {l}, got shape {_checks.shape_of(weight)}.")
     if weight.shape[:-1] not in ((), (1,), tuple(batch)):
         raise ValueError(
-            f"weights must have shape {(size,)} or {(*batch, size)} in view {l}, got shape {_checks.shape_of(weight)}."
+            f"weights must have shape {(size,)}{f' or {(*batch, size)}' if batch else ''} in view {l}, got shape "
+            f"{_checks.shape_of(weight)}."
         )
     wrong = weight[~((weight >= 0) & (weight < math.inf))]
     if wrong.numel():
@@ -67,7 +68,7 @@ def _weights_of_view(given: object, l: int, size: int, batch: Sequence[int], dev
 
 
 def concatenated_weights(problem: Problem, weights: list[Tensor] | None, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the weights of all views, concatenated (b, N), in float64 unless a dtype is given; None means uniform."""
+    """Return the weights of all views, concatenated (b, N), by default in `vector_dtype`; None means uniform."""
     b, device, sizes = problem.num_batch, problem.device, problem.sizes
     dtype = dtype or vector_dtype(device)
     if weights is not None:

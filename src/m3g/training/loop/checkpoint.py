@@ -44,7 +44,9 @@ MARK = "m3g_checkpoint"
 VERSION = 2  # version 2 added the settings
 ROWS = "m3g_rows"
 CONFIG = "m3g_config"
-SHORT_EPOCH = 10  # minimum number of steps between checkpoints of epochs, which may take longer than a step
+SHORT_EPOCH = (
+    10  # minimum number of steps between checkpoints at the end of epochs; writing one may take longer than a step
+)
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 
@@ -160,8 +162,8 @@ def check_settings(
 class SaveCheckpoints(Callback):
     """Callback that writes `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
 
-    If epochs have fewer than `SHORT_EPOCH` steps, a checkpoint is written only after at least that many steps, and at
-    the end.
+    After an epoch, none is written if the last one is fewer than min(`SHORT_EPOCH`, `every`) steps old, unless the run
+    ends.
 
     The first checkpoint exposes a full disk or a missing permission immediately, and allows a run that is killed early
     to be resumed. Checkpoints contain the number of training rows and the settings.

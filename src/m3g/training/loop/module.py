@@ -26,7 +26,7 @@ from m3g.training.loop.start import Start
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
-KEPT_VIEWS = 2  # number of views that a row keeps under view dropout, because a loss compares at least two
+KEPT_VIEWS = 2  # least number of views that a row keeps under view dropout, because a loss compares at least two
 
 
 class MultiViewModule(pl.LightningModule):
@@ -47,8 +47,8 @@ class MultiViewModule(pl.LightningModule):
 
     A batch is a `m3g.data.batch.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
 
-    The random numbers of every step are a function of the seed, the step and the process: see
-    `m3g.training.loop.checkpoint`.
+    The random numbers of every step are a function of the seed and the step, and those of the networks also of the
+    process: see `m3g.training.loop.checkpoint`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MultiViewModule(pl.LightningModule):
         self.seed = seed
         if self.optim_settings.reference_batch is not None and batch_size is None:
             raise ValueError("batch_size must be a whole number with optim.reference_batch, got None.")
-        self.start = Start()  # initial weights that are not random
+        self.start = Start()  # whether the linear maps start at linear CCA
         self.kappa = 1.0  # batch of the run / reference batch; set in `setup`
         self.position: Position | None = None  # of a loop without a trainer, see `m3g.training.loop.light`
 
@@ -120,7 +120,8 @@ class MultiViewModule(pl.LightningModule):
     def embed(self, views: list[Tensor], shown: list[int]) -> tuple[Tensor, Tensor | None]:
         """Return the embeddings (len(shown), n, d) of the views with the indices `shown`, which this step compares.
 
-        In the leave-one-out form, also return those of the teacher, of the same shape; otherwise None.
+        In the leave-one-out form (`student_views=None`), also return those of the teacher, of the same shape; otherwise
+        None.
         """
         if self.teacher is None:
             return self._stack(dict.fromkeys(shown, self.net), views), None
@@ -145,7 +146,7 @@ class MultiViewModule(pl.LightningModule):
         )
 
     def reliable_mask(self, embeddings: Tensor, mask: Tensor | None, index: Tensor, shown: list[int]) -> Tensor | None:
-        """Return the mask without the entries known to be unreliable; then update reliabilities with this batch."""
+        """Update the reliabilities with this batch; return the mask without entries that were unreliable before it."""
         assert self.mismatch is not None
         trusted = self.mismatch.trusted(index, mask)
         self.mismatch.observe(embeddings.detach(), index, views=shown, mask=None if mask is None else mask[shown])
@@ -157,10 +158,10 @@ class MultiViewModule(pl.LightningModule):
         """Return the mean of the loss over subsets of the views, usually one subset with all views.
 
         Args:
-            embeddings: (k, n, d).
-            teacher: embeddings of the teacher (k, n, d), or None.
-            mask: bool (k, n), or None.
-            subsets: the indices of the views in each subset.
+            embeddings: (s, n, d), of the s views that the step compares.
+            teacher: embeddings of the teacher (s, n, d), or None.
+            mask: bool (s, n), or None.
+            subsets: the positions in `embeddings` of the views of each subset.
         """
         chosen = torch.tensor(subsets, device=embeddings.device)
         masks = None if mask is None else mask[chosen]

@@ -13,7 +13,7 @@ from m3g.data.storage.rows import IN_MEMORY
 from m3g.evaluation.linear_cca import MAX_ROWS, LinearCCA
 from m3g.nets import Linear, MultiViewNet
 
-if TYPE_CHECKING:  # the scikit-learn estimators train without Lightning
+if TYPE_CHECKING:  # m3g.data imports Lightning, which the scikit-learn estimators do not require
     from m3g.data import ViewsData
 
 ROWS_BESIDE_FILES = 2000  # maximum number of fitted rows if other views (images, sounds, text) are read with them
@@ -74,7 +74,7 @@ def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> Start:
     """Set the linear maps of the network to linear CCA of the training rows (`fit_linear_cca`), if possible.
 
     A resumed run reads them from the checkpoint instead, because they are part of the weights. If other views have no
-    linear map, linear CCA must have as many components as the embedding; otherwise, the linear maps start from random
+    linear map and linear CCA has fewer components than the embedding has features, the linear maps start from random
     weights.
     """
     chosen = fitted_views(net)
@@ -83,7 +83,7 @@ def start_at_linear_cca(net: MultiViewNet, data: ViewsData) -> Start:
     size = int(net.encoders[chosen[0]].out_features)  # type: ignore[arg-type]
     widths = sorted(math.prod(data.view_shapes[l]) for l in chosen)
     if len(chosen) < data.k and sum(widths[:-1]) < size:
-        # Components without a correlation are zero, but the views without a linear map may depend on them.
+        # The remaining features of the linear maps would be zero, although views without a linear map use them.
         return Start()
     try:
         cca = fit_linear_cca(data, chosen, size=size)

@@ -40,7 +40,7 @@ class TrainedNet(MultiViewNet):
     """Network with the names and preprocessing of its views: `net(views)` returns embeddings (k, n, d).
 
     Views are a list of k or a dictionary by name. None or an omitted name is a missing view; a row of NaN is a missing
-    entry. Each view is a tensor or an array of any type with unscaled samples. For a run trained on a table, a view may
+    entry. Each view is a tensor or an array of any dtype, not standardised. For a run trained on a table, a view may
     also be the content of its cells: texts, paths, or a mapping of columns; images may have integer values from 0 to
     255 or be PIL images.
 
@@ -170,8 +170,8 @@ class TrainedNet(MultiViewNet):
         if not isinstance(views, (Sequence, Tensor, np.ndarray)) or len(views) != len(self.view_names):
             got = len(views) if isinstance(views, Sized) else type(views).__name__
             raise ValueError(
-                f"views must have {len(self.view_names)} entries, None for a missing one, got {got}: or pass a dict, "
-                f"such as {{{self.view_names[0]!r}: ...}}."
+                f"views must be a list of {len(self.view_names)} views (None for a missing view) or a dict such as "
+                f"{{{self.view_names[0]!r}: ...}}, got {got}."
             )
         read = [None if view is None else self._convert_view(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
