@@ -60,3 +60,12 @@ def test_errors_are_one_sentence():
         few_shot_probe(x, y, x, y, shots=6)
     with pytest.raises(ValueError, match="train must have channels of one shape"):
         few_shot_probe([x[0], x[1][:, :2]], y, x, y, shots=2)
+
+
+def test_classes_without_test_rows_are_not_part_of_the_balanced_accuracy():
+    points = 3 * torch.eye(3).expand(2, -1, -1)
+    labels = torch.arange(3).repeat_interleave(40)
+    look_like = torch.tensor([0] * 10 + [2] * 10 + [1] * 20)  # half of class 0 looks like class 2, which has no row
+    truth = torch.tensor([0] * 20 + [1] * 20)
+    probe = few_shot_probe(points[:, labels], labels, points[:, look_like], truth, shots=10, draws=1)
+    assert probe.balanced_accuracy == pytest.approx((0.5 + 1.0) / 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -108,7 +109,9 @@ def few_shot_probe(
         with torch.no_grad():
             predicted = classes[probe(scaled_test).argmax(1)].numpy()
         truth = test_labels.cpu().numpy()
-        scores.append((metrics.balanced_accuracy_score(truth, predicted), metrics.accuracy_score(truth, predicted)))
+        with warnings.catch_warnings():  # the balanced accuracy is the mean over the classes of the test rows
+            warnings.filterwarnings("ignore", "y_pred contains classes not in y_true")
+            scores.append((metrics.balanced_accuracy_score(truth, predicted), metrics.accuracy_score(truth, predicted)))
     balanced, plain = torch.tensor(scores, dtype=torch.float64).T
     return FewShot(float(balanced.mean()), float(balanced.std(correction=0)), float(plain.mean()))
 
