@@ -1,7 +1,7 @@
 """A few labels on signals of several channels (the paper's Table 3).
 
 `m3g reproduce eeg --data SETS --sets sleep`: 94 runs of 100 to 3000 steps, 55 minutes on a shared core. Expected with
-1000 labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 59 %, where chance is
+1000 labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 56 %, where chance is
 50 %.
 
 Networks learn from the channels without labels. A linear combination of the channels and a linear classifier then learn
