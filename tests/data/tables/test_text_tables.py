@@ -13,6 +13,7 @@ from PIL import Image
 
 from frames import FRAME, WRITERS
 from m3g.data import Objects
+from m3g.data.storage import limits
 from m3g.data.tables.source import open_table
 
 
@@ -143,6 +144,10 @@ def test_workbooks_are_limited(tmp_path, monkeypatch):
     book.save(path)
     with pytest.raises(ValueError, match="row 0 has 2 cells, but the first row has 1:"):
         Objects(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "memory_limit", lambda device: 1)
+        with pytest.raises(ValueError, match=r"^the content of '.*t\.xlsx' must be at most"):
+            Objects(path)
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ImportError, match=r"pip install 'm3g\[xlsx\]'"):
         Objects(path)

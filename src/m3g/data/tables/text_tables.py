@@ -207,7 +207,7 @@ def _check_workbook(file: BufferedReader, size: int) -> None:
         raise OSError(
             f"its content of {content} bytes is more than {MAX_COMPRESSION_RATIO} times its file size: save it as .csv"
         )
-    limits.check_memory(f"the content of {str(file)!r}", 4 * content)
+    limits.check_memory(f"the content of {str(file.name)!r}", 4 * content)
 
 
 def _until_empty(row: Iterable[object]) -> list[object]:
