@@ -45,8 +45,9 @@ class EpochLoader(DataLoader[Batch]):
 class ViewsData(LightningDataModule):
     """Base class of data modules. A subclass sets the attributes below and `datasets` in its constructor.
 
-    `datasets` contains a dataset for each split. Its `__getitems__` maps a list of rows to a `Batch`, so that a batch
-    is read as a whole. In training, the list contains the draws of `EpochSampler`; otherwise, it contains row numbers.
+    `datasets` contains a dataset for each split. The method `__getitems__` of a dataset maps a list of rows to a
+    `Batch`, so that a batch is read as a whole. In training, the list contains the draws of `EpochSampler`; otherwise,
+    it contains row numbers.
 
     Attributes:
         k: number of views.
@@ -55,7 +56,8 @@ class ViewsData(LightningDataModule):
         num_classes: number of classes, None for unlabelled data.
         class_names: names of the classes, None for unlabelled data.
         scaling: per view, the offset and divisor of its features, or None; may be empty if no view is scaled.
-        view_kinds: per view, image, audio, text, vector, table or signal; None if the kinds follow from the shapes.
+        view_kinds: per view, image, audio, text, tfidf, vector, table or signal; None if the kinds follow from the
+            shapes.
         inputs: per view, the preprocessing of new data as plain values; empty for arrays.
         input_tensors: per view, the tensors that belong to `inputs`; empty if there are none.
         shared_encoder: whether all views can use one encoder, because they are of one kind.
@@ -209,7 +211,7 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
 
 
 def _position(trainer: Trainer) -> tuple[int, int]:
-    """Return the current epoch and the number of its finished batches; a resumed run continues from both.
+    """Return the current epoch and the number of its finished batches, from which a resumed run continues.
 
     A checkpoint is written after a batch or epoch has been processed, but before Lightning counts it as completed.
     """

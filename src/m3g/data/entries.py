@@ -1,8 +1,8 @@
 """Random removal of entries from the mask, and random permutation of entries among the rows of a view.
 
-All removals use `drop_entries`, with random numbers from the caller: a seeded stream for synthetic missing data, and a
-hash of seed, step, row and view in training, because a resumed run and several processes must drop the same entries as
-one uninterrupted process.
+The random numbers of a removal are arguments of `drop_entries`. For synthetic missing data, they come from a seeded
+generator. In training, they are a hash of seed, step, row and view, because a resumed run and several processes must
+drop the same entries as one uninterrupted process.
 """
 
 from __future__ import annotations

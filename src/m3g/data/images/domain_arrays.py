@@ -73,7 +73,7 @@ class DomainArrays(AlignedDomains):
         domains: the domains to use; by default all in the file.
         held_out: domains used only for testing.
         batch_size: classes per step and process.
-        points_per_epoch: objects per epoch; by default, the number of training images divided by that of seen domains.
+        points_per_epoch: objects per epoch; by default, the average number of training images per seen domain.
         val, test: fractions of the images held out, stratified by class.
         shift: maximum shift of a training image in pixels.
         split_seed: seed of the split.

@@ -29,10 +29,10 @@ class Domains(AlignedDomains, ImageData):
 
     Two layouts are supported. Images in `root/<domain>/<class>/*.jpg` are split by the seed within every class.
     DomainNet's list files `root/<domain>_train.txt` and `root/<domain>_test.txt` have lines of `path label` with paths
-    relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`); the validation split is drawn from the
+    relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`). The validation split is drawn from the
     training lists.
 
-    Truncated and invalid images are skipped, as in `ImageFolders`, and so are classes that are missing from a domain.
+    Truncated and invalid images are skipped, as in `ImageFolders`. Classes missing from a domain form no objects.
 
     Args:
         root: the folder.
@@ -41,7 +41,7 @@ class Domains(AlignedDomains, ImageData):
         stack: augmentation of every view.
         size: side of the views in pixels.
         batch_size: classes per step and process.
-        points_per_epoch: objects per epoch; by default, the number of training images divided by that of seen domains.
+        points_per_epoch: objects per epoch; by default, the average number of training images per seen domain.
         val, test: fractions of the images held out, stratified by class; with list files only `val` is used.
         split_seed: seed of the split.
         seed: seed of batches and augmentations.

@@ -71,8 +71,9 @@ class ImageRows(Dataset[Batch]):
         size: side of the views in pixels. Views with augmentation are read as random crops of this size; views without
             augmentation as squares of 256/224 times this size, of which the transform crops the centre.
         transform: applied by the dataset, in the worker process; if None, the data module applies it.
-        seed: seed of the augmentations, together with the first row of a batch, because kornia augments a batch with
-            one random stream (image by image, it takes 1.7 to 6 times as long); None for views without augmentation.
+        seed: seed of the augmentations; None for views without augmentation. The first row of a batch is part of the
+            seed, because kornia augments a batch with one random stream. Separate augmentation of each image would take
+            1.7 to 6 times as long.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class ImageRows(Dataset[Batch]):
         return self.points[row]
 
     def _whole(self, points: Sequence[tuple[int, ...]]) -> list[Tensor]:
-        """Return the whole images of the rows for each view, resized to squares; each column is read once."""
+        """Return the images of the rows for each view, resized to squares; equal lists of files are read once."""
         columns, side = list(zip(*points)), round(self.size * 256 / 224)
         read = {column: torch.stack([load_image(self.files[i], side) for i in column]) for column in set(columns)}
         return [read[column] for column in columns]

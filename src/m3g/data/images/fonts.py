@@ -70,7 +70,7 @@ def render_face(file: Path, *, side: int = 28) -> np.ndarray | None:
     fonts = _checks.extra("PIL.ImageFont", "train")
     image = _checks.extra("PIL.Image", "train")
     draw = _checks.extra("PIL.ImageDraw", "train")
-    basic = fonts.Layout.BASIC  # Raqm is not available on every machine and fails for unassigned characters
+    basic = fonts.Layout.BASIC  # Layout.RAQM is not available on every machine and fails for unassigned characters
     probe = fonts.truetype(str(file), 100, layout_engine=basic)
     boxes = [probe.getbbox(character) for character in CHARACTERS]
     largest = max(max(right - left, bottom - top) for left, top, right, bottom in boxes)

@@ -15,7 +15,7 @@ from pathlib import Path
 from m3g.data.storage import limits
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16  # number of lines that determine the separator, and characters read of each
+SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16  # lines after the first that determine the separator, and characters of each
 
 
 def read_names(content: BufferedReader, suffix: str) -> tuple[str, list[str]]:

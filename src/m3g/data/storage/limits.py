@@ -50,7 +50,7 @@ def check_cells(rows: int, columns: int, size: int) -> None:
 
 
 def check_rows(rows: int, size: int) -> None:
-    """Reject rows that do not fit into memory, and large numbers of rows with less than one bit each in their file."""
+    """Reject rows that do not fit into memory, and a large table whose file has less than one bit per row."""
     if rows > FEW_ROWS and rows > 8 * size:
         raise OSError(f"it has {rows} rows in {size} bytes, so nearly all rows are equal: remove the repeated rows")
     if ROW_BYTES * rows > memory_limit(torch.device("cpu")):

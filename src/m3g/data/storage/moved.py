@@ -47,7 +47,8 @@ class Folders:
     def find(self, cell: str, *, allow_outside: bool) -> Path | None:
         """Return the file whose path is in a cell, possibly with the separators of Windows; None if there is none.
 
-        Unless `allow_outside` is set, no other folder is accessed, so that the result does not reveal its content.
+        Unless `allow_outside` is set, files outside the folders are not searched, so that the result does not reveal
+        whether they exist.
         """
         for name in dict.fromkeys([cell, cell.replace("\\", "/")]):
             moved = () if self.root is None else below(self.root, Path(name))

@@ -137,6 +137,6 @@ class Archive:
             matrix = scipy.sparse.dia_matrix((data, self["offsets"]), shape)
         else:
             matrix = _COMPRESSED[kind]((data, self["indices"], self["indptr"]), shape)
-            matrix.check_format(full_check=True)  # indices outside the matrix would be written outside the array
+            matrix.check_format(full_check=True)  # toarray would write entries with invalid indices outside the array
         dense: np.ndarray = matrix.toarray()
         return dense

@@ -22,7 +22,7 @@ SUFFIXES = (".npy", ".npz", ".mat", ".csv", ".tsv", ".json", ".xlsx", ".parquet"
 
 
 class ArrayFiles(contextlib.ExitStack):
-    """Reader of arrays; a file with several of them is opened once, and closed with the reader."""
+    """Reader of array files; a file with several arrays is opened once, and closed with the reader."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,8 +48,8 @@ class ArrayFiles(contextlib.ExitStack):
             path: the file.
             name: the argument that error messages refer to.
             text: allow columns of strings.
-            notes: if given, the columns are features: columns that identify the rows are dropped, and notes on them and
-                on constant columns are appended.
+            notes: if given, columns that count or identify the rows are dropped, because they are not features; notes
+                on dropped and constant columns are appended.
             columns: if given, the names of the columns of a table are appended.
         """
         given, key = str(path), None
@@ -127,7 +127,7 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
 def _array_of_table(
     table: DataFrame, file: Path, name: str, *, text: bool, notes: list[str] | None, columns: list[str] | None
 ) -> np.ndarray:
-    """Return the values of a table, without its index and, if `notes` are given, columns that identify the rows."""
+    """Return the values of a table without its index and, if `notes` are given, columns that identify the rows."""
     given = str(file)
     _check_header(table, file, name)
     table = _without_index(table, given, [] if notes is None else notes)

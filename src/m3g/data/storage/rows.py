@@ -17,7 +17,7 @@ from m3g.data.storage.numpy_files import open_npy
 
 IN_MEMORY = 2**27  # bytes of all views together that may be in memory; larger views stay in files
 CHUNK = 2**22  # bytes read at a time
-MMAP_THRESHOLD = -3  # number of this option of mallopt
+MMAP_THRESHOLD = -3  # the option M_MMAP_THRESHOLD of mallopt
 RETURNED = 2**20  # bytes of the smallest block that is returned to the system as soon as it is freed
 
 
@@ -25,8 +25,9 @@ RETURNED = 2**20  # bytes of the smallest block that is returned to the system a
 def return_freed_memory() -> None:
     """Make glibc return freed blocks of 1 MiB or more to the system; other C libraries are left as they are.
 
-    By default, glibc keeps freed blocks as large as the largest one freed so far, up to 32 MiB. It can then return them
-    only if no small block above them is in use, so that large batches may occupy many times their memory.
+    By default, glibc keeps freed blocks up to the size of the largest block freed so far, at most 32 MiB. It returns
+    them to the system only if no block at a higher address is in use. Large batches may therefore occupy many times
+    their size.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, RETURNED)

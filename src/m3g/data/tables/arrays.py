@@ -37,7 +37,7 @@ class Arrays(ViewsData):
 
     Args:
         paths: k >= 2 files.
-        labels: file of n class labels, numbers or words; used only for evaluation.
+        labels: file of n class labels, numbers or words; used only for evaluation and to stratify the split.
         mask: file of a (k, n) or (n, k) array, true where an entry is present; rows of NaN are always missing.
         groups: file of n names, such as subjects; each group is in one split only.
         view_names: by default the names of the files.

@@ -34,7 +34,7 @@ def make_reader(name: str, recipe: Recipe) -> Reader | None:
 
 
 def open_new(path: str | Path, names: Sequence[str], recipes: Sequence[Recipe]) -> list[Column | None]:
-    """Return each view of a network from a table of new objects; None for a view whose columns are all missing."""
+    """Return each view of a network from a table of new objects; None for a view without columns in the table."""
     source = open_table(path)
     readers = [make_reader(name, recipe) for name, recipe in zip(names, recipes)]
     available = [
@@ -98,7 +98,7 @@ def _array(name: str, column: str, cells: Iterable[object]) -> pyarrow.Array:
 
 
 def is_known(name: str, recipe: Recipe, column: str, value: str) -> bool:
-    """Return whether a text has a word, or whether a category is one, of the training rows; others are zeros."""
+    """Return False if a value is encoded as zeros, because the training rows have no such word or category."""
     reader = make_reader(name, recipe)
     assert reader is not None
     return not reader.unknown(Cells(0, {column: _array(name, column, [value])}, Folders(Path())))

@@ -23,16 +23,16 @@ class Objects(ViewsData):
     """A table of objects, with one row per object and views of images, sounds, text, vectors or numbers.
 
     The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx`, `.parquet` or `.arrow` file, a single-cell file (`.h5mu`,
-    `.h5ad`), a folder of `.parquet` files, or a folder saved by `datasets`. Each column of images or sounds (paths
-    relative to the table, or file contents), of text, or of lists of numbers is a view. All columns of numbers, dates
-    and categories form one more view, named `table`. An empty cell is a missing entry. Kinds are inferred and printed;
-    `view` overrides them. A damaged image or sound is treated as missing and reported in a warning; more than 1 % of
-    damaged files raise an error.
+    `.h5ad`), a folder of `.parquet` files, or a folder saved by the Hugging Face library `datasets`. Each column of
+    images or sounds (paths relative to the table, or file contents), of text, or of lists of numbers is a view. All
+    columns of numbers, dates and categories form one more view, named `table`. An empty cell is a missing entry. The
+    kinds of columns are inferred and printed; `view` overrides them. A damaged image or sound is treated as missing and
+    reported in a warning; more than 1 % of damaged files raise an error.
 
     Args:
         table: the file or folder, or an open table.
         paths: additional views: array files with one row per row of the table.
-        labels: the column of class labels; used only for evaluation.
+        labels: the column of class labels; used only for evaluation and to stratify the split.
         groups: the column of groups, such as subjects; each group is in one split only.
         split: the column with the values train, val or test; without it, the splits of a `datasets` folder are used or,
             if there are none, `val` and `test`.

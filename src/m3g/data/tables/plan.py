@@ -12,7 +12,7 @@ from m3g.data.tables.kinds import Guess, kind_of_type
 from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example in a note
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example of a pretrained model in a note
 FEW_TEXTS = 20_000  # with fewer rows, text is read as TF-IDF unless its encoder is set
 COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # options that views of every kind accept
 
@@ -43,7 +43,7 @@ def plan_views(
     for name, options in given.items():
         columns = _columns(name, options.pop("columns", None), source)
         if columns is None and name not in source.types:
-            continue  # a view from another file; validated with the encoders
+            continue  # a view from another file, or an unknown name, which is reported later
         columns = columns or [name]
         reused = sorted(taken & set(columns))
         if reused:

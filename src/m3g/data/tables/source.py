@@ -34,7 +34,7 @@ class Source:
         folders: where to search for the files that cells refer to.
         types: per column, its type.
         num_rows: number of rows.
-        parts: per file, a function that yields record batches of the named columns.
+        parts: per file, a function that yields record batches of the columns that are passed to it.
         splits: name and number of rows of every split of a `datasets` folder; empty if there are no splits.
         annotations: columns that can be labels, groups or splits but never views: `obs` of a single-cell file.
         notes: one sentence per property that was inferred from the file.
@@ -197,7 +197,7 @@ def _parquet(file: Path, given: ParquetFile | None) -> Source:
 
 
 def _arrow(file: Path) -> Source:
-    """Open an Arrow file in the file format, or in the stream format, which `datasets` writes, by a memory map."""
+    """Open an Arrow file by a memory map, in the file format or the stream format; `datasets` writes the latter."""
     arrow = _checks.extra("pyarrow", "train")
 
     def stored() -> Iterator[pa.RecordBatch]:
