@@ -28,6 +28,8 @@ class CircularVariance(Cost):
 
     The second form, a sum over pairs of views, holds for unit vectors. It allows solver="factored".
 
+    Shapes: views (..., k, n, d), or k tensors (..., n_l, d); costs (b, n_1, …, n_k) for a batch of b problems.
+
     Complexity: O(k² n² d) for the inner products of all pairs of points, and for the gradient.
 
     Args:
@@ -84,6 +86,8 @@ class CircularStd(Cost):
     The cost diverges as the mean vanishes. The squared length of the mean is therefore clamped to at least 1e-6, which
     limits the cost to 13.8. The gradient of clamped tuples is zero. The cost is not a sum over pairs: use
     solver="dense" if n^k numbers fit into memory, and "sampled" otherwise.
+
+    Shapes: views (..., k, n, d), or k tensors (..., n_l, d); costs (b, n_1, …, n_k) for a batch of b problems.
 
     Complexity: O(n^k + k² n² d) for the cost tensor and for the gradient.
 

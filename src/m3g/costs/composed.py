@@ -28,6 +28,8 @@ class SumCost(Cost):
 
     A sum of pairwise costs is itself a pairwise cost, so solver="factored" supports it.
 
+    Shapes are those of the terms, and the complexity is the sum over the terms.
+
     Args:
         terms: pairs (w_i, c_i).
 
@@ -98,14 +100,17 @@ class SumCost(Cost):
 
 @dataclass(frozen=True)
 class RestrictedCost(Cost):
-    """Cost of a range of features, written `cost[start:stop]`.
+    r"""Cost of a range S of features, written `cost[start:stop]`.
 
-    Points are restricted to the range and scaled to unit length. A point that is zero within the range stays a zero
-    vector. With a sum of restricted costs, one part of an embedding can represent dependence between pairs of views,
-    and another part dependence among all views.
+    .. math:: c_S(z_1, \dots, z_k) = c\bigl(z_1[S] / \lvert z_1[S] \rvert, \dots, z_k[S] / \lvert z_k[S] \rvert\bigr)
+
+    A point that is zero within the range stays a zero vector. Shapes and complexity are those of c for these features.
+
+    With a sum of restricted costs, one part of an embedding can represent dependence between pairs of views, and
+    another part dependence among all views.
 
     Args:
-        cost: the cost of the restricted points.
+        cost: the cost c of the restricted points.
         start, stop: bounds of the range: whole numbers, or floats from 0.0 to 1.0 for fractions of the number of
             features. None means no bound.
 

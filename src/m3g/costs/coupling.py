@@ -146,7 +146,7 @@ class Coupling(ABC):
         return pull_from_rows(slabs, self.sizes, points * scaling, disposable=disposable).mul_(scaling)
 
     def squared_means(self, points: Tensor) -> SquaredMeans:
-        """Return the squared means of tuples of the points (b, N, d) of the solved problem."""
+        """Return the squared lengths of the means of all tuples of the points (b, N, d) of the solved problem."""
         return SquaredMeans(points, self.sizes)
 
     def weighted_pull(self, points: Tensor, divisor: Callable[[Tensor], Tensor]) -> Tensor:

@@ -52,11 +52,22 @@ class DenseProblem(Problem):
 class FunctionCost(Cost):
     """Cost given by a function of k broadcastable tensors (..., d) that returns one cost per tuple (...).
 
+    C[i_1, …, i_k] = function(x_1[i_1], …, x_k[i_k]) for every tuple of points (Section 3.1 of the paper).
+
+    Shapes: views (..., k, n, d), or k tensors (..., n_l, d); costs (b, n_1, …, n_k) for a batch of b problems.
+
+    Complexity: the function is evaluated on all n^k tuples, in chunks, for the cost tensor and again for the gradient.
+
+    Args:
+        function: the function, of differentiable torch operations.
+
     Example:
         >>> import torch
         >>> cost = FunctionCost(lambda x, y, z: (x * y * z).sum(-1))
         >>> tuple(cost(torch.rand(3, 4, 8)).dense().shape)
         (1, 4, 4, 4)
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
 
     function: Callable[..., Tensor]

@@ -27,7 +27,7 @@ def coulomb(x: Tensor, y: Tensor) -> Tensor:
     squares, scales = _squared_distances(x, y)
     with torch.no_grad():
         exact = _exact_where_close(x.detach(), y.detach(), squares.detach(), scales.detach())
-    # The value is computed from differences, the derivative from the matrix product.
+    # For close pairs, the value is computed from differences. The derivative is always that of the matrix product.
     squares = squares + (exact - squares).detach()
     return squares.clamp(min=COULOMB_FLOOR**2).rsqrt().to(dtype)
 

@@ -34,13 +34,15 @@ class PairwiseCost(Cost):
 
     .. math:: c(z_1, \dots, z_k) = \sum_{l<m} w_{lm}\, g_{lm}(z_l, z_m)
 
+    Shapes: views (..., k, n, d), or k tensors (..., n_l, d); costs (b, n_1, …, n_k) for a batch of b problems.
+
     Complexity: n² ground costs per edge. A sweep of solver="factored" then takes O(k² n²) on a large tree, such as a
     chain or a star, and O(n^k) on a complete graph.
 
     Args:
-        ground: "sqeuclidean", "cosine", "coulomb", or a function of two tensors (..., n, d) and (..., m, d) that
-            returns (..., n, m); or {(l, m): name or function} with a ground cost per pair. Pairs not listed have no
-            edge.
+        ground: "sqeuclidean", the squared distance; "cosine", one minus the cosine; "coulomb", the inverse distance; or
+            a function of two tensors (..., n, d) and (..., m, d) that returns (..., n, m). A mapping {(l, m): name or
+            function} sets a ground cost per pair; pairs not listed have no edge.
         weights: {(l, m): w_lm} with w_lm >= 0. Pairs not listed, or with weight 0, have no edge. None gives every pair
             weight 1.
         neutral: cost of a pair with a missing point. None means that losses impute missing points if all ground costs

@@ -30,6 +30,8 @@ class MultilinearProduct(Cost):
     cost of its tuple is that of the other views. `M3GLoss` passes no mask to this cost: it replaces missing points by
     the mean of the present views.
 
+    Shapes: views (..., k, n, d), or k tensors (..., n_l, d); costs (b, n_1, …, n_k) for a batch of b problems.
+
     Complexity: one matrix product of :math:`n^k d` multiply-adds for the cost tensor and two for the gradient. Memory
     is the tensor plus about :math:`n^{\lceil k/2 \rceil} d` numbers.
 
