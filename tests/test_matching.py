@@ -119,6 +119,13 @@ def test_a_solve_that_stops_early_warns():
         m3g.match(views, epsilon=0.01, solver=m3g.Sinkhorn(max_steps=1), tol=1e-9)
 
 
+def test_the_warning_of_an_untrusted_solve_states_the_reason():
+    views = list(torch.randn(6, 24, 8, generator=torch.Generator().manual_seed(0)))
+    message = "estimated error of a sampled solution is too large"
+    with pytest.warns(m3g.SamplingWarning), pytest.warns(ConvergenceWarning, match=message):
+        m3g.match(views, epsilon=0.05, solver=m3g.Sampled(rank=8, seed=0))
+
+
 @pytest.mark.parametrize(
     ("views", "options", "message"),
     [

@@ -37,8 +37,8 @@ class Matching:
             `alternatives` consecutive tuples, the most probable first. In a one-to-one matching, every row of every
             view is in exactly one tuple, and -1 marks a view in which the tuple has no row.
         probabilities: (s,), the mass of the tuple divided by the mass of its anchor point: the probability under the
-            coupling that the partners of this point are exactly those of the tuple. They sum to 1 over all tuples of a
-            point. In a one-to-one matching, they are the minimum of `memberships` over the tuple instead.
+            coupling that the partners of this point are exactly those of the tuple. Over all possible tuples of a
+            point, they sum to 1. In a one-to-one matching, they are the minimum of `memberships` over the tuple.
         anchor: index of the anchor view, whose points all have a tuple. It is the largest view, and the first one in
             case of a tie.
         solution: the solution of the problem, with the anchor as its first view.
@@ -98,8 +98,8 @@ def match(
         alternatives: number of tuples per point of the largest view, in order of decreasing probability.
         one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and reassign one
             view at a time until the total cost stops decreasing. Some tuples then have no row of a smaller view.
-            Probabilities are estimated from the distribution of similarities instead of P, and do not depend on
-            epsilon; see `m3g.polymatching.posterior`.
+            Probabilities are estimated from the distribution of similarities within and between the tuples, instead
+            of from P; see `m3g.polymatching.posterior`.
         allow_unmatched: implies `one_to_one`. Points with a membership probability below this number are removed from
             their tuples and remain unmatched unless they fit another tuple. True means 0.5.
         known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The objects must
@@ -111,7 +111,7 @@ def match(
 
     Complexity: that of `m3g.solve`, plus one pass over the n^k tuples. Beyond 2^26 tuples, a local search by coordinate
     ascent replaces this pass, starting at the most probable partner of a point in every view, and `alternatives` must
-    be 1. A one-to-one matching solves assignment problems in O(n³) instead.
+    be 1. For a one-to-one matching, assignment problems of O(n³) replace this pass: k in each sweep over the views.
 
     Example:
         >>> import torch, m3g
@@ -155,8 +155,8 @@ def match(
         solution = solve(problem, epsilon=epsilon, solver=solver, tol=tol)
         if not solution.converged:
             warnings.warn(
-                f"solver {solution.solver!r} stopped before its marginals were within tol={tol:g} at "
-                f"epsilon={epsilon:g}: the probabilities are approximate; use a larger epsilon.",
+                f"solver {solution.solver!r} did not converge with tol={tol:g} at epsilon={epsilon:g} "
+                f"({solution.result.value}): the probabilities are approximate; use a larger epsilon.",
                 ConvergenceWarning,
                 stacklevel=2,
             )
