@@ -24,8 +24,13 @@ class LinearProgram(Solver):
 
     .. math:: \min_{P \geq 0} \; \langle P, C\rangle \quad \text{subject to} \quad m_l(P) = a_l, \quad l = 1, \dots, k
 
-    Two views of equal size without `weights` are an assignment problem, solved in O(n³). Other problems are linear
-    programs with n^k unknowns and Σ n_l constraints, solved by HiGHS. They must be small (`max_tuples`).
+    where P and C have shape (n_1, …, n_k), and the marginals :math:`m_l(P)` and the weights :math:`a_l` shape (n_l).
+
+    Two views of equal size without `weights` are an assignment problem. Other problems are linear programs with n^k
+    unknowns and Σ n_l constraints, solved by HiGHS. They must be small (`max_tuples`). `Solution.num_steps` is 1.
+
+    Complexity: O(n³) for an assignment problem. The constraints of a linear program have k n^k non-zero coefficients,
+    and the simplex method has an exponential worst case.
 
     Args:
         max_tuples: maximum number of tuples n^k of a linear program.
@@ -37,7 +42,7 @@ class LinearProgram(Solver):
         tensor([[0.0000, 0.5000],
                 [0.5000, 0.0000]])
 
-    Reference: Huangfu and Hall, 2018 :cite:`huangfu2018`, for HiGHS.
+    References: Piran et al., ICML 2024 :cite:`piran2024`; Huangfu and Hall, 2018 :cite:`huangfu2018`, for HiGHS.
     """
 
     max_tuples: int = 500_000

@@ -28,12 +28,15 @@ class Sinkhorn(Solver):
 
     .. math:: f_l \leftarrow f_l - \varepsilon \bigl( \log m_l(P) - \log a_l \bigr), \qquad l = 1, \dots, k
 
-    Complexity per sweep: k passes over the cost tensor, each with n^k exponentials and k n^k additions. The worst case
-    of a solve is O(k³ n^k / ε²). Memory: the cost tensor, n^k numbers.
+    where :math:`m_l(P)` and :math:`a_l` have shape (n_l), and P and C shape (n_1, …, n_k).
+
+    Complexity per sweep: k passes over the cost tensor, each with n^k exponentials and k n^k additions. If `tol` is
+    proportional to ε, the worst case of a solve is O(k³ n^k / ε²), up to logarithmic factors. Memory: the cost tensor,
+    n^k numbers.
 
     Args:
         max_steps: maximum number of sweeps over the k views.
-        check_every: number of sweeps between evaluations of the error; an evaluation costs as much as a sweep.
+        check_every: number of sweeps between evaluations of the error; an evaluation takes about as long as a sweep.
         fixed_steps: take exactly this number of sweeps without reading the error.
         memory_limit: maximum bytes of the cost tensor; None means half of the total memory of the device.
 
@@ -42,8 +45,8 @@ class Sinkhorn(Solver):
         >>> m3g.solve(torch.rand(4, 4, 4), epsilon=0.5, solver=m3g.Sinkhorn()).converged
         True
 
-    References: Cuturi, 2013 :cite:`cuturi2013`; Benamou et al., 2015 :cite:`benamou2015`; Lin et al., 2022
-    :cite:`lin2022`, for the complexity.
+    References: Piran et al., ICML 2024 :cite:`piran2024`; Cuturi, 2013 :cite:`cuturi2013`; Benamou et al., 2015
+    :cite:`benamou2015`; Lin et al., 2022 :cite:`lin2022`, for the complexity.
     """
 
     max_steps: int = 5000

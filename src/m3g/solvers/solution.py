@@ -34,7 +34,7 @@ class Solution:
         epsilon: weight of the entropy.
         value: OT_eps, the regularised cost ⟨P, C⟩ + eps ⟨P, log P - 1⟩ of the best polymatching, in the batch shape of
             the problem. It is computed as the dual value at the potentials (Eq. 9 of the paper), which is a lower bound
-            before convergence. With solver="sampled", it is an estimate.
+            before convergence. With solver="sampled", it is an estimate; with "linear-program", it is ⟨P, C⟩.
         flat_potentials: (b, N), the concatenated potentials of all views and all b problems. They may be float64 even
             if the costs are float32: if f and C are much larger than eps, rounding f to float32 would increase the
             error of the marginals.
@@ -54,8 +54,8 @@ class Solution:
         mass: sum of the weights of a view (batch shape).
         differentiable: whether `pair_marginal` and `coupling` are differentiable with respect to the problem's tensors.
 
-    Complexity: `marginal` and `pair_marginal` cost at most about one step of the solver. `coupling` requires O(n^k)
-    memory.
+    Complexity: `marginal` and `pair_marginal` take at most about as long as one step of the solver; O(k n³) for a large
+    problem whose pairs of views with a cost form a tree. `coupling` takes O(n^k) time and memory.
 
     Example:
         >>> import torch, m3g

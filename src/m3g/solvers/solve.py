@@ -86,8 +86,8 @@ def solve(
         epsilon: weight of the entropy, > 0 (must be 0 with solver="linear-program").
         tol: stop when the marginal error Σ_l |m_l(P) - a_l|_1 is at most this fraction of the mass Σ_i a_l[i], which
             is 1 without `weights`.
-        solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or an object such as
-            `Factored(newton=False)`.
+        solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", an object such as
+            `Factored(newton=False)`, or a mapping of a name and options such as `{"name": "sampled", "rank": 512}`.
         weights: k tensors a_l (n_l), or (..., n_l) for a batch, with a common sum; 1 / n_l by default. The potential of
             a point of weight 0 is minus infinity. If a positive weight is less than 1e-20 times the sum, the problem
             is solved and returned in float64.
@@ -99,8 +99,9 @@ def solve(
         A `Solution`. Check `converged` before using it.
 
     Complexity per step, for k views of n points: O(n^k) for "factored" and "dense", O(k² n^k) for "sinkhorn", and
-    O(k n d R) for "sampled" of rank R. "factored" and "dense" usually take fewer than 20 steps, "sinkhorn" O(1 / eps²)
-    sweeps. The docstring of each solver has details. `m3g.workload` predicts operations and memory.
+    O(k n d R) for "sampled" of rank R, or O(k² n R) for a `PairwiseCost`. "factored" and "dense" usually take fewer
+    than 20 steps. The number of sweeps of "sinkhorn" is at most of the order of 1 / (eps · tol). The docstring of each
+    solver has details. `m3g.workload` predicts operations and memory.
 
     Example:
         >>> import torch, m3g
