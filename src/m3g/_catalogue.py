@@ -123,7 +123,7 @@ LOSSES = {
     ),
     "lejepa": Entry(
         "m3g.losses.lejepa:LeJEPA",
-        "views attracted to their mean, each view to a normal distribution; A directions",
+        "attracts views to their mean, and each view to a normal distribution along A random directions",
         "k n A d",
     ),
     "barlow-twins": Entry(

@@ -236,7 +236,7 @@ def described(value: object) -> str:
 
 
 def real_tensor(value: object, requirement: str, where: str = "") -> Tensor:
-    """Convert an array of real numbers to a tensor; raise a `ValueError` with the requirement if it is none."""
+    """Convert an array of real numbers to a tensor; raise a `ValueError` with `requirement` for any other value."""
     try:
         tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
         if not tensor.is_complex():

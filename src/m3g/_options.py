@@ -89,7 +89,7 @@ def in_words(hint: Annotation) -> str:
     """Describe an annotation in words, without the names of Python types."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        # Other annotations stand for Python objects, which a settings file cannot contain.
+        # Types that a settings file cannot contain, such as functions and generators, are omitted.
         parts = [
             part for part in inner if part in _WORDS or is_typeddict(part) or get_origin(part) not in (None, Callable)
         ]

@@ -57,7 +57,7 @@ def plain(value: Any) -> object:
     """
     if type(value) in (bool, int, float):
         return value
-    # torch.dtype has no `kind`, so tensors are unchanged: a number would detach them from the autograd graph.
+    # torch.dtype has no `kind`, so tensors are unchanged: a conversion would detach them from the autograd graph.
     kind = _TYPES.get(getattr(getattr(value, "dtype", None), "kind", ""))
     return kind(value) if kind is not None and getattr(value, "shape", None) == () else value
 

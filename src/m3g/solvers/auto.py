@@ -169,8 +169,8 @@ class Auto(Solver):
                 # Estimate the solution instead, so that training can continue.
                 if not _can_be_sampled(problem):
                     raise
-        # All problems of a shape warn from this line with the same text, so that Python's default filter shows the
-        # warning once.
+        # All problems of a shape warn at the same location with the same text, so that Python's default filter shows
+        # the warning once.
         warnings.warn(
             f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget or the range of float64: "
             "solver='auto' estimates the solution by sampling, see Solution.standard_error; solver='sampled' does so "

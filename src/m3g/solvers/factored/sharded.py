@@ -21,7 +21,7 @@ EXCHANGED_SIZE = 2048
 
 
 class ShardedContraction(Contraction):
-    """Contraction of a coupling: the sum over all processes of `own`, the contraction of the slab of each process."""
+    """Contraction of a coupling: every process contracts its slab by `own`, and the results are summed."""
 
     def __init__(self, own: Contraction, shard: Shard):
         self.own, self.slab = own, shard

@@ -148,8 +148,9 @@ def edge_logs(problem: PairwiseProblem, epsilon: float, potentials: Tensor) -> d
 def solve_singular(pairs: dict[Edge, Tensor], marginals: Tensor, right: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return x (b, N) with H x = right, for a right-hand side with the same sum in every view.
 
-    H has k - 1 null vectors, which add a constant in one view and subtract it in another. The term Σ_{l > 0} m_l m_lᵀ
-    makes the matrix invertible. The result still solves H x = right: it is the solution with ⟨m_l, x_l⟩ = 0 for l > 0.
+    The null space of H has dimension k - 1. It is spanned by vectors that add a constant in one view and subtract it in
+    another. Adding Σ_{l > 0} m_l m_lᵀ makes the matrix invertible. The result still solves H x = right: it is the
+    solution with ⟨m_l, x_l⟩ = 0 for l > 0.
     """
     root = marginals.clamp_min(torch.finfo(marginals.dtype).tiny).sqrt()
     matrix = block_matrix(pairs, marginals, sizes) / (root.unsqueeze(1) * root.unsqueeze(2))

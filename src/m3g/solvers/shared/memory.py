@@ -32,9 +32,10 @@ def memory_limit(device: torch.device) -> int:
 def keep_freed_memory(size: int) -> None:
     """Make glibc keep freed blocks of up to 32 MiB for reuse, if a solve has tables of at least 128 KiB.
 
-    `size` is their size in bytes. By default, glibc returns large freed blocks to the system, and every pass
-    that allocates a tensor spends a third of its time on new memory pages. Smaller tables are kept in any case, and
-    the setting would only make the large batches of a training run fragment the memory.
+    `size` is the size of the tables in bytes. By default, glibc returns large freed blocks to the system, and every
+    pass that allocates a tensor spends a third of its time on new memory pages. Smaller blocks are kept by default. For
+    smaller tables, the setting has no benefit, and glibc would also keep the freed batches of a training run, which
+    fragments the memory.
     """
     if size >= MIN_RETURNED_BYTES:
         _raise_threshold()

@@ -18,11 +18,11 @@ from m3g.costs.coupling import Edge
 from m3g.costs.problem import vector_dtype
 from m3g.solvers.shared.processes import Shard, read
 
-# Number of points N up to which a factorisation is faster than a few iterations.
+# Number of points N up to which a factorisation is faster than conjugate gradients.
 DIRECT_SIZE = 400
 # A direction counts as a null direction if its curvature, relative to that of the diagonal of H, is below this.
 NULL_CURVATURE = 1e-6
-# Number of iterations if the residual must not be read on the host.
+# Number of iterations of conjugate gradients if the residual must not be read on the host.
 FIXED_ITERATIONS = 12
 
 

@@ -72,5 +72,5 @@ class Solver(ABC):
         return self
 
     def with_seed(self, draw: Callable[[torch.Generator | None], int]) -> Solver:
-        """Return the solver with the fixed seed `draw(its generator)` if it draws at random and has no seed."""
+        """Return the solver; if it draws at random and has no seed, its seed is set to `draw(generator)`."""
         return self
