@@ -7,11 +7,11 @@ teacher: M3G 23.6 %, InfoNCE 24.1 to 24.5 %, BYOL 21.2 to 21.3 %. The folder con
 A small convolutional network learns from class-aligned batches of n = 16 emoji of four vendors at 16 pixels; the fifth
 vendor is unseen. An image of the unseen vendor is assigned to the emoji with the nearest mean of features over the seen
 vendors. A fifth of the emoji are excluded from training. They are used to choose the settings of a method, by
-retrieving images of each seen vendor from the means of the other three, and to measure transfer to new classes.
+assigning images of each seen vendor to the means of the other three, and to measure transfer to new classes.
 
 Every method with a temperature has the same grids: six temperatures at a learning rate of 0.003, then three other
-learning rates at the best temperature. Methods without one have the four learning rates. The unit of every interval is
-the unseen vendor.
+learning rates at the best temperature. The grid of methods without a temperature has only the four learning rates.
+Intervals are over the unseen vendors.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def _features(net: nn.Module, path: Path) -> dict[str, Tensor]:
 def nearest_mean(points: Tensor, vendors: list[Tensor]) -> float:
     """Return the fraction of points (n, d) whose nearest class mean, by cosine, is that of their own class.
 
-    Row i is of class i, in the points and in the features (n, d) of each of the `vendors`, over which the mean is
-    taken.
+    Row i belongs to class i, in the points and in the features (n, d) of each of the `vendors`. The mean of a class is
+    over the vendors.
 
     Example:
         >>> nearest_mean(torch.eye(3), [torch.eye(3), torch.eye(3).flip(0) + torch.eye(3)])

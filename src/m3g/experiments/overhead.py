@@ -1,9 +1,9 @@
 """Fraction of a training step spent in the loss, and memory saved by teacher views.
 
-`m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data required. Expected: 0.001 % of a step with
-k = 2, 0.007 % with k = 4. `m3g bench overhead` and `m3g bench memory` use the same functions. The encoder is ViT-B/16.
-A full step takes minutes on a CPU, so the network is measured on a few images and scaled linearly to all of them; the
-loss is measured at full size.
+`m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data required. Expected: the loss takes 0.001 %
+of a step with k = 2 and 0.007 % with k = 4. `m3g bench overhead` and `m3g bench memory` use the same functions. The
+encoder is ViT-B/16. A full step takes minutes on a CPU, so the network is measured on a few images, and its time is
+scaled linearly to all images of the step. The loss is measured at full size.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict
 
 @torch.no_grad()
 def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[str, float | dict[str, float]]:
-    """Return the accuracies of a probe of all seen domains and of a probe of each of them, and the effective rank."""
+    """Return the accuracy of a probe of all seen domains, that of a probe per seen domain, and the effective rank."""
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MAX_TEST_IMAGES // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MAX_TEST_IMAGES)

@@ -18,7 +18,7 @@ TITLES = {
     "windows": "Sleep stages from some windows of raw signals (PhysioNet 2018 to SleepEDFx)",
     "physionet": "Sleep stages from raw signals (PhysioNet 2018 to SleepEDFx)",
 }
-# Test rows per training row of random splits of the subjects; one split at the paper's scale.
+# Test rows per training row, for random splits of the subjects; 0 for the single split at the paper's scale.
 OVERLAP = {"sleep": 0.2 / 0.7, "raw": 0.2 / 0.6, "windows": 0.2 / 0.6, "physionet": 0.0}
 Scores = dict[str, dict[tuple[int, int], float]]  # arm, (labels per class, seed)
 OURS = "m3g, n = 16"

@@ -101,7 +101,7 @@ def build_request(experiment: Experiment, args: Namespace, added: set[str]) -> R
 def prepare_sets(
     experiment: Experiment, specs: Sequence[RunSpec], scale: str, source: Path | None, target: Path
 ) -> dict[str, str]:
-    """Create the files that the runs read; return, by name, why a data set is missing."""
+    """Create the files that the runs read; return the reason for each missing data set, by name."""
     used = {spec.labels.get("data") for spec in specs}
     missing = {}
     for name, prepare in experiment.sets(scale).items():

@@ -33,7 +33,7 @@ SMALL_STEP = 0.05  # assumed seconds per step of a small network on a GPU
 
 
 def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
-    """Write `plan/ID.yaml` for every run, and `plan.json` with the labels and the required runs of each."""
+    """Write `plan/ID.yaml` for every run, and `plan.json` with the labels of each run and the runs that it needs."""
     store.plan.mkdir(parents=True, exist_ok=True)
     for spec in specs:
         settings = place_files(spec.settings, data)
@@ -76,9 +76,9 @@ def planned(
 def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     """Estimate bytes and floating-point operations of the loss in one training step and process.
 
-    M3G solves a problem of n^s tuples for every subset of s views, where s = k if that is fast. If the teacher embeds
-    each view in turn, it solves s such problems per subset. `workload` predicts the memory and the operations of a step
-    of its solver. Other losses are assumed to compare n x n points for every view or pair of views.
+    M3G solves one problem of n^s tuples per subset of s views; all k views form a single subset if that is fast. If
+    the teacher embeds each view in turn, M3G solves s problems per subset. `workload` predicts the memory and the
+    operations of a solver step. Other losses are assumed to compare n x n points for every view or pair of views.
     """
     loss = build_loss(config)
     if isinstance(loss, M3GLoss) and loss.visits_all_tuples:

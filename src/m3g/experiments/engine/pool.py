@@ -86,7 +86,7 @@ def do_all(
     keep: bool = False,
     pause: float = 0.5,
 ) -> dict[str, str]:
-    """Execute the unfinished runs in order, wait for those of other processes, and return the errors by id."""
+    """Execute the unfinished runs in order, wait for runs of other processes, and return the errors by id."""
     errors: dict[str, str] = {}
     unfinished = list(specs)
     while unfinished:
@@ -110,7 +110,7 @@ def do_all(
 
 
 def end_with_parent() -> None:
-    """End this process as soon as the process that started it has ended, even if that one was killed."""
+    """End this process as soon as its parent process has ended, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -23,7 +23,7 @@ def write_scripts(
     The runs of a grid are in an earlier stage than the runs that use its best setting. `command` is `m3g reproduce
     NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of
     the array executes line i. Slurm requeues a task that is preempted or whose node fails, and the task continues from
-    its checkpoint. Lightning's own requeueing, which would submit it a second time, is disabled
+    its checkpoint. Lightning's own requeueing would submit the task a second time, so it is disabled
     (`m3g.training.loop.trainer`).
     """
     stages: list[list[str]] = [[], [], []]
@@ -70,7 +70,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
     if nodes * max(gpus, 1) == 1:
         lines.append(f'exec {quoted} --run "$id"')
     else:
-        # One torchrun per node; they connect at a port of the first node, which is derived from the job id.
+        # One torchrun per node. All connect at one port of the first node; the port is derived from the job id.
         program = shlex.join(command[1:]) if command[0] == sys.executable else quoted
         lines += [
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',

@@ -181,7 +181,7 @@ class RunSpec:
         return [run for candidate in (*self.candidates, *self.then) for run in candidate.evaluated_by]
 
     def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
-        """Return the changes with the best mean validation score, the middle of equals; None without candidates."""
+        """Return the changes with the best mean validation score (the middle of equal ones); None without a grid."""
         missing = [run for run in self.needs if run not in results]
         if missing:
             raise ValueError(f"run {self.id} must wait for its grid, of which {len(missing)} runs are not finished.")
@@ -191,7 +191,7 @@ class RunSpec:
 
         def best(candidates: Sequence[Candidate]) -> Candidate:
             equal = [candidate for candidate in candidates if score(candidate) == max(map(score, candidates))]
-            return equal[(len(equal) - 1) // 2]  # in a grid over one option, the farthest from worse values
+            return equal[(len(equal) - 1) // 2]  # over one option, the middle is the farthest from worse values
 
         if not self.candidates:
             return None
@@ -273,9 +273,9 @@ class Experiment:
         runs: the runs of a request, in order of execution. The label `data` names the data set of a run.
         work: `work(settings, folder, data)` executes one run and returns its metrics.
         collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
-        sets: returns the data sets of a scale, each with a function `prepare(source, target)`, which creates the file
-            that the runs read unless it exists, or raises `MissingData`; `source` is the user's `--data` folder or
-            None. Empty if the data is generated or part of the package.
+        sets: returns the data sets of a scale, each with a function `prepare(source, target)`. This function creates
+            the file that the runs read, unless the file exists, or raises `MissingData`. `source` is the user's
+            `--data` folder or None. No data sets are returned if the data is generated or part of the package.
         extend: `extend(file, source, target)` registers the user's sets and losses, from the Python file of `--add` and
             from the data folder, and returns the names in the Python file.
         methods: the names that `--methods` accepts.

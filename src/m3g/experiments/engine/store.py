@@ -3,7 +3,7 @@
 OUT/plan/ID.yaml           the configuration of each run, for `m3g train --config`
 OUT/runs/ID/result.json    the result of a run; its presence means "finished"
 OUT/runs/ID/work/          checkpoints of an unfinished run
-OUT/results.jsonl          one line per finished run, written by --collect; runs in it count as finished too
+OUT/results.jsonl          one line per finished run, written when results are collected; its runs count as finished
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from m3g.experiments.runner.arms import TEMPERATURES, grid, grid_runs, other_len
 from m3g.experiments.runner.references import REFERENCES, reference_runs
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
-VALUES = dict.fromkeys(("m3g", "infonce"), ("temperature", (0.015, *TEMPERATURES)))  # 0.03 was chosen for InfoNCE
+# 0.015 was added because 0.03, the lowest value of the common grid, was chosen for InfoNCE.
+VALUES = dict.fromkeys(("m3g", "infonce"), ("temperature", (0.015, *TEMPERATURES)))
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 TUNED_WITH = 3  # number of views in the grid and the controls
 LENGTHS_OF = ("m3g", "infonce-pwe")

@@ -63,7 +63,7 @@ def config_of(settings: Settings) -> Config:
 
 
 def difference(config: Config) -> Settings:
-    """Return the differences of a configuration from the defaults, from which the id of a run is derived."""
+    """Return the differences of a configuration from the defaults; the id of a run is derived from them."""
     content, default = config.to_dict(), Config().to_dict()
     differences: Settings = {}
     for name, value in content.items():

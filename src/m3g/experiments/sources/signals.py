@@ -10,7 +10,7 @@ import numpy as np
 from m3g import _checks
 from m3g.experiments.sources.files import Arrays, MissingData, check_paths, find_file, once, shown
 
-# From the name of a sensor in the tables to its name in Sleep-EDF Expanded.
+# Name of a sensor in the tables: its name in Sleep-EDF Expanded.
 SENSORS = {
     "EEG_Fpz_Cz": "Fpz-Cz",
     "EEG_Pz_Oz": "Pz-Oz",

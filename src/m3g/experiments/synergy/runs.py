@@ -1,16 +1,16 @@
 """Comparison of losses on data whose views depend on each other only jointly.
 
-`m3g reproduce synergy [--data FILES]`: 1611 runs, 9 hours on shared cores. Without `--data`,
-only the sets of built-in digits and of bits are used. Expected on `digits`: `m3g-rest` and M3G with the product cost
-89 %, Symile 77 %, InfoNCE 11 % (chance: 10 %).
+`m3g reproduce synergy [--data FILES]`: 1611 runs, 8.3 hours on shared cores. Without `--data`, only the sets of
+built-in digits and of bits are used. Expected on `digits`: `m3g-rest` and M3G with the product cost 89 %, Symile 77 %,
+InfoNCE 11 % (chance: 10 %).
 
 Objects have three views. In sets without synergy, each view alone determines the class of the others. In sets of pure
 synergy, any two views are independent, and together they determine the third (`m3g.experiments.synergy.sets`). Every
-loss trains the same network (one MLP per view) with the same optimiser, number of steps and points per batch. Each has
-one grid of seven temperatures (nine for the bits, if the temperature is not learned), evaluated on separate splits that
-no table contains: three splits of `digits`, `digits-hard` and `bits-50` (for all sets of bits), one split of the other
-sets. The best temperature on their validation rows is then used on other splits. The score is the fraction of test
-objects whose last view is retrieved from the other two.
+loss trains the same network (one MLP per view) with the same optimiser, number of steps and points per batch. Every
+loss has a grid of seven temperatures; for the bits, losses that do not learn their temperature have nine. A grid is
+evaluated on separate splits that no table contains: three splits of `digits`, `digits-hard` and `bits-50` (for all sets
+of bits), one split of the other sets. The best temperature on the validation rows of these splits is then used on other
+splits. The score is the fraction of test objects whose last view is retrieved from the other two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SEEDS, TUNING_SEEDS = 5, (100,)
 MORE_TUNING_SEEDS = dict.fromkeys(("digits", "digits-hard", "bits-50"), (100, 101, 102))
 POINTS, STEPS, EMBEDDING = 32, 1500, 32
 TEMPERATURES = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
-LOWER_TEMPERATURES = {"bits-50": (0.004, 0.0075)}  # 0.015 was chosen for Symile
+LOWER_TEMPERATURES = {"bits-50": (0.004, 0.0075)}  # because 0.015 was chosen for Symile
 LEARNED = ("gram", "triangle")  # the temperatures that these losses learn stay above 0.01
 TEMPERATURE = "loss_options.temperature"
 CANDIDATES = 1000  # maximum number of rows, and candidates, of retrieval
@@ -108,7 +108,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
     for data in SETS:
         for arm in filter(request.wants, ARMS):
             tuned_on = TUNED_ON.get(data, data)
-            # Labelled with the set that uses it, so that `--sets` includes it.
+            # Runs of a grid are labelled with the set that uses the grid, so that `--sets` includes them.
             seeds = MORE_TUNING_SEEDS.get(tuned_on, TUNING_SEEDS)
             tried = [_run(tuned_on, arm, seed, request).with_changes(data=data) for seed in seeds]
             lower = () if arm in LEARNED else LOWER_TEMPERATURES.get(tuned_on, ())

@@ -1,7 +1,7 @@
 """Scores of tuples, by which the last view of an object is retrieved from the other two.
 
-Losses differ in the tuples that they favour, so for each arm the score that is best on the validation rows is used on
-the test rows. A score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for the
+Losses differ in the tuples that they favour, so each run uses the score that is best on its validation rows for its
+test rows. A score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for the
 last view: (m, d), common to all rows, or (n, m, d), separate for each row. It returns (n, m).
 """
 

@@ -44,7 +44,7 @@ def by_set(results: list[Result], metric: str, stage: str = "test") -> Scores:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the picture; return the text."""
     scores = by_set(results, "found")
-    # If every object is its own class, the supervised network predicts labels instead, so it is in another table.
+    # If every object is its own class, the supervised network predicts labels, so its score is in another table.
     labelled = {name: {SUPERVISED: arms.pop(SUPERVISED, {})} for name, arms in scores.items() if not SETS[name].chance}
     parts = [hours(results), "## Retrieval of the last view from the other two", _levels(scores)]
     parts += ["## Differences", _against(scores)]
