@@ -59,8 +59,9 @@ def canonical(
 ) -> Canonical:
     """Return directions (d_l, size) of k centred views with maximal sum of correlations (MCCA).
 
-    The directions are the eigenvectors w of C w = v D w with the largest eigenvalues v. Here C contains the covariances
-    of all pairs of views, and D those within each view, with `ridge` times their mean variance added to the diagonal.
+    The directions are the eigenvectors w of C w = v D w with the largest eigenvalues v. C contains the covariances of
+    all pairs of views. D contains the covariances within each view, with `ridge` times the mean variance of the view
+    added to the diagonal.
 
     Args:
         train: k tensors (n, d_l), zero in rows without the view.

@@ -37,7 +37,7 @@ def shortlist(points: Tensor, queries: Tensor, *, size: int) -> Tensor:
     else:
         index = faiss.index_factory(numbers.shape[1], f"IVF{cells},Flat", faiss.METRIC_INNER_PRODUCT)
         index.cp.max_points_per_centroid, index.cp.niter = SAMPLED, ROUNDS
-        index.cp.min_points_per_centroid = 1  # faiss warns about fewer points per cell
+        index.cp.min_points_per_centroid = 1  # otherwise, faiss warns if there are fewer than 39 points per cell
         index.train(numbers)
         index.add(numbers)
         folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ MAX_ROWS = 10_000  # maximum number of rows used for the fit
 MAX_PRODUCTS = 1e11  # maximum number of multiplications for one Gram matrix, unless 1000 rows require more
 FEW_ROWS = 500  # number of rows up to which every row is held out once
 COLUMNS = 4096  # columns of a view that are centred and scaled at a time
-CONSTANT = 1e-6  # a deviation below this fraction of the mean is the rounding error of the mean of a constant feature
+CONSTANT = 1e-6  # maximum ratio of standard deviation to mean at which a feature counts as constant
 
 
 class LinearCCA:
@@ -169,7 +169,7 @@ class CentredView(NamedTuple):
         return Span((vectors * lengths).to(self.values.dtype), vectors * inverse)
 
     def in_features(self, span: Span, scale: Tensor, directions: Tensor) -> Tensor:
-        """Return directions (d, size) of the scaled features from directions in the coordinates of the span."""
+        """Convert directions in the coordinates of the span to directions (d, size) of the scaled features."""
         if span.weights is None:
             return directions
         weights = span.weights @ directions.double()

@@ -37,7 +37,7 @@ def linear_probe(
 
     The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
     N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
-    held-out tenth of the training rows; the probe is then trained on all of them. Test rows are not used for any
+    held-out tenth of the training rows; the probe is then trained on all training rows. Test rows are not used for any
     choice.
 
     Example:
@@ -82,7 +82,7 @@ def augmented_probe(
 
     The protocol is that of `linear_probe`. In the paper, training images are cropped and flipped at random, so their
     features are recomputed in every epoch. Because this is expensive, all classifiers are trained in the same pass: for
-    every learning rate, one on all rows, and one without the held-out tenth of the rows, on which the rate is chosen.
+    every learning rate, one on all rows and one without a held-out tenth. The rate is chosen on the held-out rows.
 
     Args:
         batches: maps an epoch to its batches: features (b, d) and row numbers (b,).

@@ -81,7 +81,7 @@ def without_views(
       concatenated inputs, in which the mean of the training rows replaces missing views.
     - `curve`: lists of equal length: `share`, the drop rates (probabilities with which entries are dropped), and the
       scores above at these rates. Every object keeps at least one view, so the fraction of missing entries is lower.
-    - `chance`: the chance level of each score.
+    - `chance`: the chance levels of `linear` (also valid for `linear_raw`) and of `recall_at_1`.
     - `every_subset`: whether `subsets` contains all subsets.
     """
     assert test.embeddings is not None

@@ -1,4 +1,4 @@
-"""Paired comparison of two arms on the same settings or rows: mean difference and its 95 % interval."""
+"""Paired comparison of two arms on the same seeds, splits or rows: mean difference and its 95 % interval."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
     """Compare two arms on common rows by the bootstrap, with 2000 resamples of the difference of the means.
 
     If an arm lacks the views that a measure requires in a row, its score is NaN, and the row is excluded from the mean
-    of this arm. The difference is therefore that of the two means, also if the arms lack different views. `half_width`
+    of this arm. The result is the difference of the two means, even if the arms lack different views. `half_width`
     is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric interval is never
     too narrow.
 
@@ -119,4 +119,4 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
     mean = float(np.subtract(*np.nanmean(values, 0)))
     low, high = np.quantile(means[:, 0] - means[:, 1], (0.025, 0.975))
     half = float(max(mean - low, high - mean))
-    return Difference(mean, half, len(values), smallest=half * (1 + 0.842 / 1.96))
+    return Difference(mean, half, len(values), smallest=half * (1 + 0.842 / 1.96))  # normal quantiles 0.8 and 0.975
