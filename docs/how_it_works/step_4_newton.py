@@ -3,10 +3,11 @@ r"""
 =================================
 
 The scalings :math:`u_l = e^{f_l/\varepsilon}` must make the marginals of all views uniform; the :math:`f_l` are called
-potentials. Sinkhorn's algorithm, which the paper uses, corrects one view after the other and is slow for a small
-:math:`\varepsilon`. The solver of m3g then uses Newton steps instead. Up to a factor, the **Hessian** of the dual
-problem is a :math:`kn \times kn` matrix that consists of the marginals and the pair marginals of step 3 (right). A
-Newton step solves one linear system with this matrix and corrects all views together.
+potentials. Sinkhorn's algorithm, which the paper uses, corrects one view after the other. It is slow if
+:math:`\varepsilon` is small. For a small :math:`\varepsilon`, the solver of m3g therefore uses Newton steps. Up to a
+factor, the **Hessian** of the dual problem is a :math:`kn \times kn` matrix that consists of the marginals and the
+pair marginals of step 3 (right). A Newton step solves one linear system with this matrix and corrects all views
+together.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,9 @@ Effect of epsilon
 =================
 
 The first figure shows the pair marginal of two of three views at three values of :math:`\varepsilon` and, on the right,
-the mass on the true pairs against :math:`\varepsilon` in the two scales of the paper. The second figure shows the
-retrieval accuracy after training with eight values. :doc:`/choose_epsilon` draws the conclusions.
+the mass on the true pairs against :math:`\varepsilon` for the two scales of the cost in the paper. The second figure
+shows the retrieval accuracy after training with eight values of :math:`\varepsilon`. :doc:`/choose_epsilon` explains
+how to choose a value.
 """
 
 import matplotlib.pyplot as plt
