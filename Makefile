@@ -1,12 +1,14 @@
 # make demo    train on the built-in six-view data set, evaluate, draw the result
-# make test    set everything up, run every test
-# make fast    the tests without the slow ones
-# make cover   the fast tests with their line coverage, which makes them slower by half
-# make lint    ruff, mypy, the contract between layers, hadolint
-# make docs    the documentation, in docs/_build/html; warnings are errors
-# make dist    sdist and wheel in dist, the wheel installed alone and the README's programs run with it
-# make lowest  the fast tests with the lowest versions that pyproject.toml allows, except for torch
-# make bench, make clean
+# make test    create the environment and run all tests
+# make fast    run all tests except the slow ones
+# make cover   run the fast tests and measure their line coverage, which takes half as long again
+# make lint    run ruff, mypy and hadolint, and check the imports between layers
+# make docs    build the documentation in docs/_build/html; warnings are errors
+# make dist    build sdist and wheel in dist, and run the README's programs with only the wheel installed
+# make lowest  run the fast tests with the lowest versions that pyproject.toml allows, except for torch
+# make fuzz    run the random tests, for a few minutes
+# make bench   run the benchmarks
+# make clean   remove the environments and all built files
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -18,7 +20,8 @@ FUZZ ?=
 .PHONY: fuzz demo test fast cover lint docs dist lowest bench clean
 
 # One marker file per set of extras: an install is repeated only if the requirements change. Development requires all
-# extras of ALL in one install. pip would compile every module on one core; rarely imported folders are excluded.
+# extras of ALL in one install. Modules are compiled on all cores, because pip uses one core, and rarely imported
+# folders are excluded.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -30,7 +33,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
-# One thread per worker, because small tensors gain nothing from more, and workers would compete for the cores. Idle
+# One thread per worker, because more do not speed up small tensors, and workers would compete for the cores. Idle
 # workers take over tests of others. One worker more than cores, because tests also wait for the processes they start.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

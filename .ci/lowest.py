@@ -1,4 +1,4 @@
-"""Print a constraints file: the lowest version that pyproject.toml allows of everything but torch."""
+"""Print a constraints file with the lowest version of every requirement in pyproject.toml, except torch."""
 
 import re
 from importlib.metadata import requires

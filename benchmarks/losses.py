@@ -1,4 +1,4 @@
-"""Time and memory of one forward and backward pass of every loss, and of the divergences relative to the gap.
+"""Time and memory of a forward and backward pass of every loss; time of the divergences relative to the gap.
 
     python -m benchmarks losses            writes results/losses.{json,md}
 

@@ -4,9 +4,9 @@
 
 Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
 tolerance. `dense` and `sinkhorn` are forward and backward passes of the loss. JAX computes the coupling of a given
-cost tensor. `tensor` computes it with the dense solver, as the gradient with respect to the cost tensor. The programs
-of a row run in turns in one process, and their median times are compared. Memory is the peak of the tensors of `dense`,
-in units of the cost tensor.
+cost tensor. `tensor` computes the same coupling with the dense solver, as the gradient with respect to the cost tensor.
+The programs of a row run in turns in one process, and their median times are compared. Memory is the peak of the
+tensors of `dense`, in units of the cost tensor.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ TARGETS = {0.2: 6, 0.05: 20, 0.02: 100}
 MIN_TARGET, JAX_TARGET, MAX_RATIO_TO_CV, MEMORY = 3, 5, 8, 2
 # Seconds above which a program is measured only once.
 LONG = 1.0
-# Turns of the programs of a row, and turns if each takes less than SHORT seconds, because a median of few such turns
-# varies by 20 % between runs. The first WARM_UP of them are not counted.
+# The programs of a row run TURNS times, the first of which is not counted. If each takes less than SHORT seconds, a
+# median of few turns varies by 20 % between runs, so they run SHORT_TURNS times, without counting the first WARM_UP.
 TURNS, SHORT_TURNS, SHORT, WARM_UP = 8, 45, 0.1, 5
 
 

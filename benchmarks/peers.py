@@ -15,7 +15,7 @@ Solve = Callable[[], tuple[float, int]]
 
 
 def m3g_loss(views: Tensor, epsilon: float, tol: float) -> Solve:
-    """Return the loss as a user calls it: validation, normalisation, solve, gap."""
+    """Return the loss as a user calls it: validation, normalisation, solve, gap. The value is NaN, see `m3g_value`."""
     import m3g
 
     loss = m3g.M3GLoss(epsilon=epsilon, tol=tol)

@@ -52,8 +52,8 @@ def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0
     - the gather: k n d / `world`;
     - a Newton step: k n and, up to 2048 points, all pair marginals, k (k-1)/2 n². With more points, k n for every
       iteration of conjugate gradients instead, and once the gradient, k n d;
-    - a sweep: n, and the joint marginal of the larger of the two groups into which it divides the other k - 1 views,
-      n^⌈(k-1)/2⌉; once the gradient.
+    - a sweep: n, and n^⌈(k-1)/2⌉ for a joint marginal. A sweep divides the other k - 1 views into two groups, and this
+      is the joint marginal of the larger one. Without Newton steps, once the gradient, k n d.
     """
     pairs, points = k * (k - 1) / 2 * n**2, k * n
     numbers = points * d / world

@@ -4,7 +4,7 @@
     python -m benchmarks sampled --only growth       repeats one part and keeps the results of the others
 
 Views are a shared base plus noise, on the sphere, d = 64. The exact gap and gradient come from a float64 solve. At
-epsilon = 0.02, tol is 1e-6, because the gradient of a solved batch is smaller than the default tol.
+epsilon = 0.02, tol is 1e-6, because a batch whose gap is nearly zero has a gradient below the default tol.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def exact_operations(k: int, n: int) -> float:
 
 
 def growth() -> list[dict]:
-    """Measure forward and backward at one rank by k and by n; also the exact solver, up to 1e11 operations per step."""
+    """Time forward and backward passes by k and by n, at one rank; the exact solver up to 1e11 operations per step."""
     rows = []
     for axis, values in (("k", VIEWS), ("n", POINTS)):
         exact_ends = False
