@@ -30,9 +30,10 @@ class Heads:
     """Networks between the encoders and the loss.
 
     Args:
-        embedding_size: features d of the space in which the views are compared
+        embedding_size: number of features d of the embeddings
         hidden: units of the hidden layer of each head; None means a linear head
-        predictor: add a prediction head after the projection (common with a teacher, which has none)
+        predictor: add a prediction head after the projection head (common with a teacher; the teacher has no prediction
+            head)
         bias: initial bias of the last layer of every projection; None draws it at random. Losses that are invariant to
             signs (gram, pmrl, symile) require a common bias, such as 0.5, so that the views align
         weight_std: standard deviation of the initial weights of the heads (truncated normal; the paper: 0.02); None
@@ -70,15 +71,15 @@ class OptimSettings:
     Args:
         learning_rate: peak learning rate, after the warm-up
         min_learning_rate: final learning rate of the cosine decay
-        warmup_epochs: epochs of linear warm-up from 0; a run limited by loop.max_steps has the same fraction of warm-up
-            steps
+        warmup_epochs: epochs of linear warm-up from 0; if loop.max_steps ends the run, the warm-up takes the fraction
+            warmup_epochs / loop.epochs of all steps
         weight_decay: weight decay at the first step
         end_weight_decay: weight decay at the last step (cosine schedule); None keeps it constant
         betas: betas of Adam
         eps: epsilon of Adam
-        reference_batch: batch size for which these values were tuned; scaling rules for Adam and for the momentum of
-            the teacher convert them to the batch of this run (all processes and accumulated batches together); None
-            uses them unchanged
+        reference_batch: batch size for which the learning rates, betas, eps and teacher.momentum were tuned; scaling
+            rules convert them to the batch size of this run (all processes and accumulated batches together); None uses
+            them unchanged
     """
 
     learning_rate: float = 2e-3
@@ -100,8 +101,10 @@ class LoopSettings:
     """Length, precision, hardware and checkpoints of the training.
 
     Args:
-        epochs: passes over the training data; None means 20, or more if 20 epochs have fewer than 600 steps
-        max_steps: stop after this number of optimiser steps; None means no limit
+        epochs: passes over the training data; None means 20, or more if 20 epochs have fewer than 600 steps and
+            loop.max_steps is not set
+        max_steps: stop after this number of optimiser steps, or after the last epoch if that is earlier; None means no
+            limit
         precision: Lightning's name of a precision, e.g. 32-true, bf16-mixed, 16-mixed
         accumulate: number of batches whose gradients are accumulated before each optimiser step
         chunk_size: rows of a view embedded at a time, so that only their activations are in memory; the loss is still
@@ -112,9 +115,10 @@ class LoopSettings:
         strategy: auto, ddp, fsdp, ...
         sync_batchnorm: share the statistics of batch normalisation between processes
         checkpoint_every: optimiser steps between two checkpoints
-        evaluate_every: epochs between two quick evaluations on the validation split; 0 for none
-        patience: stop after this many evaluations on the validation split (about 25 in a run) without an improvement of
-            retrieval, and keep the best network; 0 trains to the end and keeps the last network
+        evaluate_every: epochs between two quick evaluations on the validation split, written to probes.csv; 0 for none
+        patience: stop if retrieval on the validation split does not improve in this many consecutive evaluations, and
+            keep the best network; it is evaluated after every epoch or, in longer runs, about 25 times, regardless of
+            evaluate_every. 0 trains to the end and keeps the last network
         log_every: optimiser steps between two rows of metrics.csv
     """
 
@@ -172,7 +176,7 @@ class Config:
         subsets_per_step: number of random subsets of views_per_step views over which a step averages the loss; None
             means as many as are fast
         view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
-            learns to handle missing views; every row keeps two of its views
+            learns to handle missing views; every row keeps at least two of its views
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
         logger: one or several of tensorboard, csv, wandb, mlflow and trackio (--logger csv wandb), or none; metrics.csv
             and results.json are always written

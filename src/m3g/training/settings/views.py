@@ -42,12 +42,18 @@ def reading_settings(config: Config) -> Reading:
 
 
 def _default_encoder(config: Config) -> str | None:
-    """Return the encoder of views without settings, or None; `shared` and `encoder_options` imply `text`."""
+    """Return the encoder of views without settings, or None for the default of a table.
+
+    `shared` and `encoder_options` imply `text`, so that text is read as bytes and not as TF-IDF.
+    """
     return config.encoder or ("text" if config.shared or config.encoder_options else None)
 
 
 def _named_encoder(config: Config, name: str) -> str | None:
-    """Return the encoder of a view with settings, or None; sharing, or options of the encoder `text`, imply `text`."""
+    """Return the encoder of a view with settings, or None for the default of a table.
+
+    A shared encoder and options of the encoder `text` imply `text`, see `_default_encoder`.
+    """
     options = config.view[name]
     if "encoder" in options:
         return str(options["encoder"])
