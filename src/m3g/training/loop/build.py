@@ -114,7 +114,7 @@ def build_module(
 
 
 def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_sets.ViewsData) -> None:
-    """Warn before training if batches are so small that their canonical correlations are perfect by chance."""
+    """Warn before training if the loss is `mcca` and batches are so small that views correlate by chance."""
     if isinstance(loss, losses.MCCA):
         n, d = data.batch_size * (num_processes(config) if loss.gather else 1), config.heads.embedding_size
         loss.warn_about_small_batch(n, d, batch="--data_options.batch_size", size="--heads.embedding_size")

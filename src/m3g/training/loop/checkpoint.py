@@ -3,9 +3,9 @@
 On a CPU with the same number of threads, the weights of a resumed run are bitwise identical to those of an
 uninterrupted one:
 
-- Weights, teacher, parameters of the loss and moments of Adam are in the checkpoint, and so are Lightning's counts of
-  epochs, batches and optimiser steps.
-- Everything else is a function of these counts and the seed of the run, and has no state that could be lost:
+- The checkpoint contains the weights, the teacher, the parameters of the loss, the moments of Adam, the reliabilities
+  of entries, the state of early stopping, and Lightning's counts of epochs, batches and optimiser steps.
+- Everything else is a function of these counts and of the seed of the run:
 
   - the order of the data depends on seed and epoch (`data.sampling`); finished batches are skipped;
   - augmentations depend on seed, epoch and position in the epoch (`data.images`);
@@ -44,9 +44,8 @@ MARK = "m3g_checkpoint"
 VERSION = 2  # version 2 added the settings
 ROWS = "m3g_rows"
 CONFIG = "m3g_config"
-SHORT_EPOCH = (
-    10  # minimum number of steps between checkpoints at the end of epochs; writing one may take longer than a step
-)
+# Minimum number of steps between checkpoints at the end of epochs, because writing one may take longer than a step.
+SHORT_EPOCH = 10
 PARTS = ("state_dict", "optimizer_states", "loops", "global_step")
 
 

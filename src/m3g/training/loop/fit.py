@@ -245,7 +245,7 @@ def _missing_entries(config: Config, data: ViewsData, loss: ViewLoss) -> str:
         return ""
     replaced = config.loss in ("m3g", "kl")
     treatment = "the normalised mean of the row's present views replaces them" if replaced else "the loss omits them"
-    # Not with a product of views as the query: pairs may then be independent, and m3g-pairs compares only pairs.
+    # No advice if the query is a product of views: any two views may be independent, and m3g-pairs compares pairs.
     many = replaced and fraction > MANY_MISSING and loss.readout is None
     advice = "; --loss m3g-pairs omits them and often has a higher R@1" if many else ""
     return f"\n{100 * fraction:.0f} % of the training entries are missing: {treatment}{advice}"

@@ -110,7 +110,7 @@ class Loggers:
             logger.save()
 
     def close(self, status: str = "success") -> None:
-        """Close the records and flush data that trackers hold in memory."""
+        """Close the loggers, and flush the data that trackers hold in memory."""
         for logger in self.opened:
             logger.finalize(status)
             if isinstance(logger, TrackioLogger):

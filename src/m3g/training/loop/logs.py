@@ -105,8 +105,8 @@ class MetricsFile(Callback):
 class EpochLines(Callback):
     """Callback that prints a line per epoch, for log files and terminals that cannot redraw a progress bar.
 
-    A long run skips epochs: see `MIN_EPOCH_LINES`. A run that is limited by `loop.max_steps` prints 20 to 40 lines with
-    the step instead.
+    A long run skips epochs: see `MIN_EPOCH_LINES`. A run that is limited by `loop.max_steps` prints at most 40 lines
+    with the step instead.
     """
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -26,7 +26,7 @@ from m3g.training.loop.start import Start
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
-KEPT_VIEWS = 2  # least number of views that a row keeps under view dropout, because a loss compares at least two
+KEPT_VIEWS = 2  # minimum number of views that a row keeps under view dropout, because a loss compares at least two
 
 
 class MultiViewModule(pl.LightningModule):

@@ -8,7 +8,7 @@ SHOWN_ROWS = 10  # maximum number of row indices in a message
 
 
 class NonFiniteLoss(ValueError):
-    """The loss or its gradient is not finite."""
+    """The embeddings, the loss or its gradient are not finite."""
 
     @classmethod
     def at(cls, step: int, what: str, rows: Tensor | None, *, rate: float, peak: float) -> NonFiniteLoss:
@@ -17,7 +17,7 @@ class NonFiniteLoss(ValueError):
         Args:
             step: number of finished optimiser steps; if it is 0, the weights are the initial ones.
             what: a clause that names the quantity that is not finite.
-            rows: the indices of the batch.
+            rows: the row numbers of the batch.
             rate, peak: the learning rate of the step and the setting `optim.learning_rate`.
         """
         indices = "unknown" if rows is None else str(rows[:SHOWN_ROWS].tolist())

@@ -79,7 +79,7 @@ class ParameterGroup(TypedDict):
 def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
     """Return the trainable parameters in two groups: with weight decay (two or more dimensions, no biases) and without.
 
-    Each distinct learning rate that is set for an encoder adds up to two more groups.
+    Each distinct learning rate that is set for an encoder adds at most two groups.
     """
     separate_rates = {
         id(p): rate
@@ -96,7 +96,7 @@ def parameter_groups(module: nn.Module) -> list[ParameterGroup]:
 
 
 def adamw(module: nn.Module, settings: AdamSettings, *, weight_decay: float = 0.0) -> torch.optim.AdamW:
-    """Return AdamW over `parameter_groups`; `weight_decay` applies to the decaying groups until a schedule sets it."""
+    """Return AdamW over `parameter_groups`; `weight_decay` is the initial weight decay of the groups that have one."""
     groups = [
         {**group, "weight_decay": weight_decay if group["decays"] else 0.0}
         for group in parameter_groups(module)

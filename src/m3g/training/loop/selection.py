@@ -29,7 +29,7 @@ def epochs_between(epochs: int) -> int:
 
 
 def retrieval_score(points: Embedded, readout: Cost | None = None) -> float:
-    """Return the mean reciprocal rank of the true partners, or R@1 from all other views with the query of `readout`."""
+    """Return the mean reciprocal rank of the true partners or, with a `readout`, R@1 from all other views."""
     assert points.embeddings is not None
     if readout is None:
         return mean_reciprocal_rank(points.embeddings, points.mask)

@@ -41,14 +41,14 @@ def exact_seconds(k: int, n: int) -> float:
 
 
 def sampled_seconds(k: int, n: int) -> float:
-    """Estimate the same time for the sampled solver, which is linear in k and n."""
+    """Estimate the seconds for a gap with its gradient by the sampled solver, which is linear in k and n."""
     return 1.4e-3 * k * n
 
 
 def encoder_seconds(net: MultiViewNet, *, k: int, n: int) -> float:
     """Return a lower bound on the training time of the encoders per batch on one core.
 
-    It counts each weight once per point.
+    The bound counts each weight once per point, although convolutions use a weight many times.
     """
     weights = sum(weight.numel() for weight in net.parameters()) * (k if len(net.encoders) == 1 else 1)
     return 6 * weights * n / CORE_FLOPS
