@@ -15,11 +15,11 @@ row solve
 where p_l is the estimated fraction of mismatches in view l.
 
 A network first learns what many rows have in common and later memorises single rows, including mismatched ones. Pairs
-of entries that are part of the loss are therefore evaluated at their first visits only, counted from the step at which
-rows are distinguishable. Excluded pairs are evaluated at every visit and may be included again. A mismatch in the loss
-costs much more than the temporary exclusion of a correct entry, so an evaluated entry is excluded until its
-log(r / (1 - r)) reaches 5. If mismatches are so frequent that the value without evidence, log((1 - p_l) / p_l), is
-below 3, it is sufficient to exceed that value by 2.
+of entries that are part of the loss are therefore evaluated only in the first three steps that contain their row
+(visits), counted from the step at which rows are distinguishable. Excluded pairs are evaluated at every visit and may
+be included again. A mismatch in the loss costs much more than the temporary exclusion of a correct entry, so an
+evaluated entry is excluded until its log(r / (1 - r)) reaches 5. If mismatches are so frequent that the value without
+evidence, log((1 - p_l) / p_l), is below 3, it is sufficient to exceed that value by 2.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from m3g.losses.base import outside_autocast
 
 TEMPERATURE = 0.1  # of the softmax
 EVALUATED_VISITS = 3  # number of evaluated visits of a pair in the loss
-VISIT_WEIGHT = 0.3  # of the newest visit of an excluded pair
-STEP_WEIGHT = 0.02  # of the newest step in the running means
+VISIT_WEIGHT = 0.3  # minimum weight of the newest visit of an excluded pair
+STEP_WEIGHT = 0.02  # minimum weight of the newest step in the running averages
 SEPARATION = 1.0  # (mu - nu)² / var above which visits are evaluated
 TRUSTED, PROVEN = 5.0, 2.0  # minimum log odds of an included entry: absolute, or above those without evidence
 MAX_EVIDENCE = 8.0  # largest absolute value of e_lm[i]
@@ -100,7 +100,8 @@ class Mismatch(nn.Module):
             views: the indices of the k views; by default all.
             mask: bool (k, n), True where an entry is present.
         """
-        rows, _, _ = gather_views(index.to(embeddings.device, torch.int64)[None, :, None])  # MPS has no float64
+        # As integers, because float32 rounds large row numbers and MPS has no float64.
+        rows, _, _ = gather_views(index.to(embeddings.device, torch.int64)[None, :, None])
         embeddings, mask, _ = gather_views(embeddings.float(), mask)
         row = rows[0, :, 0]
         k, n, _ = embeddings.shape

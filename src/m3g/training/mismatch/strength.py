@@ -6,9 +6,12 @@ they look like mismatches. Held-out rows show how frequent such entries are. For
     pi = fraction of the other rows to which the entry is more similar than to its own row.
 
 pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct entry of a strong view. Let
-q = 2 P(pi > 1/2), the fraction of entries that look random, b = P(0.1 < pi <= 1/2) - 0.4 q, the fraction between the
-two groups, and v the fraction of the training entries of the view that are unreliable. The unreliable entries of the
-view are reported if
+
+    q = 2 P(pi > 1/2)                 the fraction of entries that look random,
+    b = P(0.1 < pi <= 1/2) - 0.4 q    the fraction of entries between the two groups,
+    v                                 the fraction of the view's training entries that are unreliable.
+
+The unreliable entries of the view are reported if
 
 - b <= `MAX_BETWEEN`: correct entries are separated from random ones;
 - v >= `MIN_EXPLAINED` q: training fits most correct entries, including those that would look random in held-out rows,
@@ -32,7 +35,7 @@ from m3g.evaluation import Embedded
 MAX_BETWEEN = 0.08
 MIN_EXPLAINED = 0.4
 SEPARATED, MIN_UNRELIABLE = 0.01, 0.02
-MIN_ROWS = 40  # with fewer held-out rows, all views are reported
+MIN_ROWS = 40  # a view with fewer held-out entries is always reported
 MAX_ROWS = 2000  # maximum number of held-out rows per split
 
 
