@@ -25,7 +25,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--max_k", type=int, default=4, help="largest k (overhead), or the only k (memory)")
     parser.add_argument("--epsilon", type=float, default=None, help="weight of the entropy (overhead)")
     parser.add_argument(
-        "--temperature", type=float, default=None, help="epsilon in units of InfoNCE, 0.1 by default (overhead)"
+        "--temperature", type=float, default=None, help="epsilon in the units of InfoNCE, 0.1 by default (overhead)"
     )
     parser.add_argument("--images", type=int, default=2, help="images per view for measuring the network")
     parser.add_argument("--repeats", type=int, default=3, help="number of timings; the median is reported (overhead)")

@@ -33,7 +33,7 @@ def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> Par
     """Split a command line into settings and other arguments.
 
     `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c if a is a group of settings, and `--a {b: VALUE}` replaces the group.
-    `--config FILE` sets the content of the file. Later settings replace earlier ones. A setting that is a list of
+    `--config FILE` applies the settings in the file. Later settings replace earlier ones. A setting that is a list of
     strings consumes all arguments up to the next option; if it is repeated, its values are joined. Names in `ignored`
     are skipped in files.
 

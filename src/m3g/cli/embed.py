@@ -19,8 +19,8 @@ DESCRIPTION = {
   m3g embed runs/m3g-1 --out emb.npz --views pixels=new.npy     new objects with one view
 
 Arrays: embeddings (k, n, d), zero for missing views; mean (n, d) of the unit embeddings of the present views; index
-(n,), the rows of the files; split (n,); views (k,), their names; if the data has them, labels (n,) and mask (k, n). New
-objects have embeddings, mean, mask, index and views."""
+(n,), the row numbers in the data; split (n,); views (k,), the names of the views; if the data has them, labels (n,) and
+mask (k, n). New objects have embeddings, mean, mask, index and views."""
 }
 
 

@@ -11,7 +11,7 @@ DESCRIPTION = {
     "evaluate": """Evaluate a trained run on its test split: probes, retrieval between views, polymatching, geometry.
 
   m3g evaluate runs/m3g-1
-  m3g evaluate runs/m3g-1 --few_shot true       also train probes with 10, 50, ... labels per class (signals: default)
+  m3g evaluate runs/m3g-1 --few_shot true       also train probes with 10, 50, ... labels per class
   m3g evaluate runs/m3g-1 --paper_probe true    also train the paper's linear probe (SGD, learning rate sweep)
 
 Rewrites results.json and the plots in the run folder."""

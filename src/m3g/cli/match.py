@@ -23,10 +23,10 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy --one-to-one         every row of every file in exactly one tuple
   m3g match a.npy b.npy c.npy --allow-unmatched    the same, without rows that have no likely partner
 
-All files contain points of one space, with the same number of columns. The table shows the most probable tuple of each
-row of the largest file (of the first one, if several have this length): one row of each file, counted from 0. The
-probability is that of exactly these partners under the best polymatching; the probabilities of all tuples of a row sum
-to 1. They depend on epsilon and are not calibrated.
+All files contain points of one space and have the same number of columns. Each line of the table is the most probable
+tuple of a row of the largest file (the first, if several have the same length): the number of one row of each file,
+counted from 0. The probability is that of exactly these partners under the best polymatching; the probabilities of all
+tuples of a row sum to 1. They depend on epsilon and are not calibrated.
 
 With --one-to-one, every row is in exactly one tuple. The membership of a row is the estimated probability that it
 belongs with the other rows of its tuple, and the probability of a tuple is the smallest membership of its rows. On real
@@ -41,9 +41,17 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("--out", type=str, default=None, help=".csv file for the table; must not exist")
     parser.add_argument(
-        "--epsilon", type=float, default=None, help="weight of the entropy, 0.01 by default; smaller is sharper"
+        "--epsilon",
+        type=float,
+        default=None,
+        help="weight of the entropy, 0.01 by default; a smaller value gives a sharper matching",
     )
-    parser.add_argument("--temperature", type=float, default=None, help="epsilon in units of InfoNCE, for any k")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=None,
+        help="epsilon in the units of InfoNCE, which are the same for every k; instead of --epsilon",
+    )
     parser.add_argument(
         "--cost",
         type=str,
@@ -65,8 +73,8 @@ def arguments(parser: Parser, name: str) -> None:
         "--known",
         type=str,
         default=None,
-        help="file with the row numbers of known objects, one column per file, -1 or an empty cell for none; "
-        "calibrates probabilities",
+        help="table of row numbers to calibrate the probabilities: one line per object with known correspondence, one "
+        "column per file, -1 or an empty cell for no row",
     )
 
 

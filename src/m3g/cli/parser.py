@@ -17,7 +17,7 @@ from m3g.training.settings.plain_yaml import plain_yaml
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that keeps the line breaks of descriptions, and shows defaults unless they are empty or False."""
+    """Help formatter that keeps the line breaks of descriptions and shows defaults except None, 0, False, {} and []."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default

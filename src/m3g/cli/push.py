@@ -12,8 +12,9 @@ DESCRIPTION = {
 
   m3g push runs/m3g-1 my-name/my-model
 
-Checkpoints and logs are not uploaded. m3g.load and every command with a RUN argument accept the same name, with
-@REVISION for a branch, tag or commit. HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT work as in huggingface_hub."""
+Checkpoints and logs are not uploaded. m3g.load and every command with a RUN argument accept my-name/my-model in place
+of a folder, and my-name/my-model@REVISION for a branch, tag or commit. HF_TOKEN, HF_HUB_OFFLINE and HF_ENDPOINT work as
+in huggingface_hub."""
 }
 
 

@@ -52,7 +52,7 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("--top", type=int, default=10, help="number of objects per query")
     parser.add_argument("--split", type=str, default="all", help="search in train, val, test or all")
-    parser.add_argument("--itself", type=bool, default=False, help="include the row itself")
+    parser.add_argument("--itself", type=bool, default=False, help="include the query row in its own results")
     parser.add_argument("--approximate", action="store_true", help="use an approximate index")
     parser.add_argument("--show", type=str, nargs="+", default=None, help="columns of the run's table to print")
     parser.add_argument("--out", type=str, default=None, help="a new .csv file, or an .html file with thumbnails")

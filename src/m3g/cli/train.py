@@ -22,7 +22,7 @@ from m3g.training.runs.location import path_options, split_key
 from m3g.training.runs.numbered import reserved
 from m3g.training.settings.config import GROUPS, Config, flat
 
-# All other options are settings of the run.
+# Options that are not settings of a run; they are skipped in settings files.
 COMMAND_OPTIONS = (
     *("out", "resume", "data_root", "views", "table", "labels", "groups", "split"),
     *("trust", "accept_changes", "dry_run"),
@@ -161,7 +161,7 @@ def requested(args: Namespace) -> tuple[Config, Run]:
     """Return the validated settings and the folder of the run, a new one or one to resume."""
     if args.resume is None:
         if args.data_root is not None:
-            raise ValueError("--data-root must be used with --resume, got none: pass the paths of the data instead.")
+            raise ValueError("--data-root must be used with --resume, got a new run: pass the new paths of the data.")
         config = settings(args)
         _check_files(config, args)
         return config, Run(args.out if args.out is not None else next_run(Path("runs"), config.loss))
