@@ -177,7 +177,7 @@ def descend(points: Tensor, name: str, setting: Setting) -> list[Moment]:
 
 
 def first_matched_step(moments: Sequence[Moment]) -> int | None:
-    """Return the step from which every object is matched correctly; None if one is not matched correctly at the end."""
+    """Return the step from which every object is matched correctly; None if an object is mismatched at the end."""
     wrong = [moment.step for moment in moments if moment.matched < 1]
     if not wrong:
         return moments[0].step

@@ -90,7 +90,10 @@ def _bracketed(name: str, value: float, low: float, high: float, sign: str = "")
 
 
 def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Group runs that differ only in their seed into arms, with distinct names after the settings that differ."""
+    """Group runs that differ only in their seed into arms, and return the arms by name.
+
+    An arm of several runs is named after the settings that distinguish the arms, and an arm of one run after the run.
+    """
     groups: list[list[Measured]] = []
     for run in runs:
         group = next((group for group in groups if all(_differ_only_in_seed(other, run) for other in group)), None)
@@ -115,7 +118,7 @@ def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
 
 
 def _count(runs: Sequence[Measured]) -> str:
-    """Return the number of seeds and of splits of some runs as text, without numbers that follow from the other."""
+    """Return a text such as "5 seeds" for one split, "5 splits" for one seed each, otherwise "10 seeds, 5 splits"."""
     splits = len({run.split for run in runs})
     seeds = [f"{len(runs)} seeds"] if splits < len(runs) else []
     return ", ".join([*seeds, *([f"{splits} splits"] if splits > 1 else [])])

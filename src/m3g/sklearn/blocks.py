@@ -26,7 +26,7 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
 
     Args:
         blocks: a dict that maps the name of a view to its columns, as in `ColumnTransformer` (names, indices, a slice
-            or a callable such as `make_column_selector`), without the columns that are not used; or the widths of k
+            or a callable such as `make_column_selector`), where columns of no view are ignored; or the widths of k
             adjacent blocks, which sum to the number of columns of X; or k, for k adjacent blocks of about equal width.
         n_components, ...: as in `MultiViewEmbedding`.
 

@@ -44,17 +44,17 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         learning_rate: peak learning rate of AdamW.
         validation_fraction: fraction of the rows held out for early stopping. If these are fewer than ten rows, none
             are held out and training does not stop early.
-        random_state: seed of the initial weights and of the order of rows, for reproducible results on one machine.
+        random_state: seed of the initial weights, the held-out rows and the order of rows. Results are reproducible on
+            one machine.
 
     Views are a list of arrays or DataFrames, or a dict of them by name; a name omitted in `transform` is a missing
-    view. If all values of a row in a view are NaN, the entry is missing and excluded from the loss. Features are
-    standardised.
+    view. If all values of a row in a view are NaN, the entry is missing. Features are standardised.
 
     Training works as in `m3g train`, with smaller networks. An encoder is a linear map plus a perceptron, and starts at
     linear CCA of the views. The network with the best retrieval on the held-out rows is kept, and its weights are
-    averaged with those of linear CCA, unless the cost of the loss is a product. The fraction of linear CCA is the
-    largest, up to 0.9, for which retrieval on these rows is within one standard error of the best. If a solve with all
-    views would be slow, the losses `m3g` and `kl` compare random subsets of the views.
+    averaged with those of linear CCA, unless the loss compares a view with a product of the others. The weight of
+    linear CCA is the largest, up to 0.9, for which retrieval on these rows is within one standard error of the best. If
+    a solve with all views would be slow, the losses `m3g` and `kl` compare random subsets of the views.
 
     Attributes:
         net_: the trained network.

@@ -42,8 +42,8 @@ class Views:
     def __init__(self, arrays: Sequence[object] | Mapping[str, object]) -> None:
         if not isinstance(arrays, (list, tuple, Mapping)):
             raise ValueError(
-                f"X must be a list or a dict of k arrays, one per view, got {type(arrays).__name__}: see "
-                "ColumnBlockEmbedding."
+                f"X must be a list or a dict of k arrays, one per view, got {type(arrays).__name__}: for "
+                "one table whose columns contain the views, use ColumnBlockEmbedding."
             )
         named = isinstance(arrays, Mapping)
         self.names = [str(name) for name in arrays] if named else None
