@@ -32,7 +32,7 @@ from m3g.training.runs.trained import TrainedNet
 from m3g.training.settings.config import Config
 from m3g.training.settings.views import kinds
 
-MAX_RAW_VALUES = 1e7  # numbers in the raw features; a probe on more would be slower than all other scores
+MAX_RAW_VALUES = 1e7  # maximum number of values in the raw features; a probe on more is slower than all other scores
 # Maximum number of evaluated rows, evenly spaced, which bounds the memory of the embeddings.
 MEASURED: dict[Split, int] = {"train": 50_000, "test": 20_000}
 WIDE = 96  # minimum width of a terminal in columns for the table of results to include the meanings of the measures

@@ -109,7 +109,7 @@ class Lock:
         try:
             self._lock.acquire(blocking=False)
         except Timeout as error:
-            raise ValueError(f"{what}, but another process is training in it: wait for it to end.") from error
+            raise ValueError(f"{what}, but another process is training in it: wait until it has ended.") from error
         except OSError as error:
             raise cannot_write(path, error) from error
 

@@ -92,7 +92,7 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
     if run.data_root is not None:
         yield from below(run.data_root, path)
         if not path.suffix:
-            yield run.data_root  # the new name of a folder
+            yield run.data_root  # the folder itself, which was renamed
     directory, relative = (run.facts.get(name) for name in ("directory", "directory_from_run"))
     if isinstance(directory, str):
         yield Path(directory, path)  # an absolute path is unchanged

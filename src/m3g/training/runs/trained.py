@@ -45,8 +45,8 @@ class TrainedNet(MultiViewNet):
     255 or be PIL images.
 
     A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
-    table, a data frame, a row of a data frame, or a list of dictionaries with one row each provides all views whose
-    columns it has. A dictionary may also name single columns of a view of numbers and categories.
+    table, a data frame, a row of a data frame, and a list of dictionaries (one per row) provide all views whose columns
+    they contain. A dictionary may also name single columns of a view of numbers and categories.
     """
 
     view_names: list[str]
