@@ -106,6 +106,8 @@ def test_a_cost_without_a_temperature_has_a_default_epsilon():
         m3g.matching_gap(views, temperature=0.1, cost="coulomb")
     with pytest.raises(ValueError, match="use epsilon"):
         m3g.matching_gap(views, temperature=0.1, cost=lambda *z: sum(z).square().sum(-1))
+    with pytest.raises(ValueError, match=r"final_temperature must be None for the cost .* use final_epsilon"):
+        m3g.M3GLoss(final_temperature=0.2, cost="coulomb")(views)
 
 
 @pytest.mark.parametrize("name", ["m3g", "kl", "m3g-pairs"])

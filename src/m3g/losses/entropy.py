@@ -72,9 +72,12 @@ class Entropy:
         slope = cost.slope(k)
         if slope is not None:
             return self.value * slope
-        if self.is_default:
+        if self.is_default and not self.scheduled:
             return DEFAULT_EPSILON
-        raise ValueError(f"temperature must be None for the cost {cost!r}, which has no slope: use epsilon.")
+        prefix = "final_" if self.is_default else ""
+        raise ValueError(
+            f"{prefix}temperature must be None for the cost {cost!r}, which has no slope: use {prefix}epsilon."
+        )
 
     def __repr__(self) -> str:
         return f"{'epsilon' if self.in_epsilon else 'temperature'}={self.value}"
