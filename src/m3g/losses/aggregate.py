@@ -112,7 +112,7 @@ def average_of_rest(
     Returns:
         A scalar.
 
-    Complexity: k evaluations of the pair loss; O(k n² d) for InfoNCE.
+    Complexity: k evaluations of the pair loss, twice as many with `symmetric`; O(k n² d) for InfoNCE.
 
     Example:
         >>> from m3g.losses import byol
@@ -181,13 +181,28 @@ def mean_over(pair_loss: PairLoss, triples: Iterable[tuple[Tensor, Tensor, Tenso
 
 
 class Pairwise(FunctionLoss):
-    """Module form of `pairwise`, with the same options.
+    r"""Module form of `pairwise` (Eq. 3 of the paper).
 
-    If the pair loss is a module, its parameters are registered.
+    .. math:: \frac{2}{k(k-1)} \sum_{l<m} \mathcal L_{\rm pair}(X_l, X_m)
 
     Args:
-        pair_loss, first, symmetric, min_points: as in `pairwise`.
+        pair_loss, first, symmetric, min_points: as in `pairwise`. If the pair loss is a module, its parameters are
+            parameters of this module.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: k(k - 1)/2 evaluations of the pair loss, twice as many with a teacher or `symmetric`.
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import Pairwise
+        >>> loss = Pairwise(torch.nn.functional.mse_loss, normalize=False)
+        >>> views = [torch.zeros(8, 4), torch.zeros(8, 4), torch.ones(8, 4)]
+        >>> round(loss(views).item(), 4)  # (0 + 1 + 1) / 3
+        0.6667
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
 
     function = staticmethod(pairwise)
@@ -214,11 +229,27 @@ class Pairwise(FunctionLoss):
 
 
 class AverageOfRest(FunctionLoss):
-    """Module form of `average_of_rest`, with the same options.
+    r"""Module form of `average_of_rest` (Eq. 4 of the paper).
+
+    .. math:: \frac1k \sum_l \mathcal L_{\rm pair}\Big(X_l, \frac1{k-1} \sum_{m \neq l} X_m\Big)
 
     Args:
-        pair_loss, renormalize, symmetric, min_points: as in `average_of_rest`.
+        pair_loss, renormalize, symmetric, min_points: as in `average_of_rest`. If the pair loss is a module, its
+            parameters are parameters of this module.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: k evaluations of the pair loss, twice as many with `symmetric`.
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import AverageOfRest
+        >>> loss = AverageOfRest(torch.nn.functional.mse_loss, normalize=False, renormalize=False)
+        >>> loss([torch.zeros(8, 4), torch.zeros(8, 4), torch.ones(8, 4)]).item()  # (1/4 + 1/4 + 1) / 3
+        0.5
+
+    Reference: Piran et al., ICML 2024 :cite:`piran2024`.
     """
 
     function = staticmethod(average_of_rest)

@@ -53,13 +53,33 @@ def barlow_twins(a: Tensor, b: Tensor, *, redundancy: float = 5e-3) -> Tensor:
 
 
 class BarlowTwins(Pairwise):
-    """Barlow Twins over all pairs of views: `pairwise` of `barlow_twins`.
+    r"""Barlow Twins loss over all pairs of views: `pairwise` of `barlow_twins`.
+
+    .. math:: \frac{2}{k(k-1)} \sum_{l<m}
+        \Big[ \sum_c (1 - C^{lm}_{cc})^2 + \lambda \sum_{c \neq c'} (C^{lm}_{cc'})^2 \Big]
+
+    where :math:`C^{lm}` is the matrix C of `barlow_twins` for views l and m.
 
     Args:
-        redundancy: as in `barlow_twins`.
+        redundancy: λ, as in `barlow_twins`.
         first: as in `pairwise`.
         normalize: scale every vector to unit length first; False by default, because the loss standardises features.
         gather: as in `ViewLoss`.
+
+    A mask and a teacher are used as in `pairwise`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k² n d²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import BarlowTwins
+        >>> loss = BarlowTwins(redundancy=0.01)
+        >>> loss(torch.randn(4, 8, 16)).shape
+        torch.Size([])
+
+    Reference: Zbontar et al., ICML 2021 :cite:`zbontar2021`.
     """
 
     def __init__(

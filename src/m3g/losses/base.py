@@ -23,16 +23,16 @@ class ViewLoss(nn.Module):
 
     Args:
         normalize: scale every vector to unit length first.
-        gather: compute the loss on the points of all processes, so that n is multiplied by their number. Under
-            `DistributedDataParallel`, the loss and its gradients then equal those of one process with the full batch.
-            Has no effect in a single process.
+        gather: compute the loss on the points of all processes, so that n is multiplied by the number of processes.
+            Under `DistributedDataParallel`, the loss and its gradients then equal those of one process with the full
+            batch. Has no effect in a single process.
 
     A subclass implements `compute`, which receives a tensor (..., k, n, d) of at least float32, outside autocast.
     Normalisation and validation of entries are left to `compute`. Class attributes declare what the loss supports.
 
     Attributes:
         takes_teacher: whether the loss has a student–teacher form, `loss(views, teacher=...)`.
-        needs_teacher: whether only that form is useful, because without a teacher the loss is minimised by collapse.
+        needs_teacher: whether the loss requires a teacher, because it is minimised by collapse without one.
         takes_batches: whether the loss accepts a batch of problems (..., k, n, d) and returns one value per problem.
         gather_dtype: dtype in which views are sent to other processes; None for the dtype of the views.
     """
@@ -50,12 +50,12 @@ class ViewLoss(nn.Module):
 
     @property
     def visits_all_tuples(self) -> bool:
-        """Whether the complexity is O(n^k), so that training on many views requires subsets of them."""
+        """Whether the complexity is O(n^k), so that training on many views requires subsets of views."""
         return False
 
     @property
     def readout(self) -> Cost | None:
-        """Cost whose query predicts a view from the others after training; None if the query is their mean."""
+        """Cost whose query predicts a view from the others after training; None if the query is the others' mean."""
         return None
 
     @property

@@ -38,11 +38,29 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
 
 
 class BYOLPairwise(Pairwise):
-    """BYOL over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher.
+    r"""BYOL loss over all pairs of views (`pwe`): `pairwise` of `byol`. Requires a teacher.
+
+    .. math:: \frac{1}{k(k-1)} \sum_{l \neq m} \Big( 2 - \frac2n \sum_i \langle x_l[i], t_m[i] \rangle \Big)
+
+    with :math:`x_l[i]` the student's and :math:`t_l[i]` the teacher's point of object i in view l.
 
     Args:
         first: as in `pairwise`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k² n d).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import BYOLPairwise
+        >>> student, teacher = torch.randn(2, 4, 8, 16)
+        >>> BYOLPairwise()(student, teacher=teacher).shape
+        torch.Size([])
+
+    References: Grill et al., NeurIPS 2020 :cite:`grill2020`; Piran et al., ICML 2024 :cite:`piran2024`, for the
+    aggregation (Eq. 3).
     """
 
     needs_teacher = True
@@ -52,11 +70,30 @@ class BYOLPairwise(Pairwise):
 
 
 class BYOLAverage(AverageOfRest):
-    """BYOL of each view against the average of the others (`ave`): `average_of_rest` of `byol`. Requires a teacher.
+    r"""BYOL loss of each view against the average of the others (`ave`): `average_of_rest` of `byol`.
+
+    .. math:: \frac1k \sum_l \Big( 2 - \frac2n \sum_i \langle x_l[i], \bar t_l[i] \rangle \Big)
+
+    with :math:`x_l[i]` the student's point of object i in view l, and :math:`\bar t_l[i]` the average of the teacher's
+    points of object i in the other views. Requires a teacher.
 
     Args:
         renormalize: as in `average_of_rest`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k n d).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import BYOLAverage
+        >>> student, teacher = torch.randn(2, 4, 8, 16)
+        >>> BYOLAverage()(student, teacher=teacher).shape
+        torch.Size([])
+
+    References: Grill et al., NeurIPS 2020 :cite:`grill2020`; Piran et al., ICML 2024 :cite:`piran2024`, for the
+    aggregation (Eq. 4).
     """
 
     needs_teacher = True

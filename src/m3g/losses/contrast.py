@@ -38,16 +38,12 @@ def similarities(views: Tensor, temperature: Tensor | float) -> Tensor:
     return (points @ points.T / temperature).reshape(k, n, k, n)
 
 
-def uniformity_minus_alignment(uniformity: Tensor, positives: Tensor, pairs: Tensor, *, masked: bool) -> Tensor:
-    """Return the mean over objects of `uniformity` (n,) minus alignment, the log-sum-exp of `positives` (k, k, n).
-
-    `pairs` (bool, k, k, n) selects the pairs of present views of each object. Objects without a pair are skipped.
-    """
+def mean_over_objects(terms: Tensor, pairs: Tensor, *, masked: bool) -> Tensor:
+    """Return the mean of `terms` (n,) over the objects that have a pair of views, given `pairs` (bool, k, k, n)."""
     objects = pairs.any(0).any(0)
     if masked:
         require_objects(objects, has="two views")
-    alignment = logsumexp_where(positives, pairs, (0, 1))
-    return mean_where(uniformity - alignment, objects)
+    return mean_where(terms, objects)
 
 
 def two_way_cross_entropy(

@@ -58,9 +58,7 @@ def raise_or_warn(solution: Solution) -> None:
             "use a larger epsilon, or solver='sinkhorn'."
         )
     consequence = (
-        "the loss is still an upper bound on the gap"
-        if solution.standard_error is None
-        else "the loss may be inaccurate"
+        "the computed gap is an upper bound" if solution.standard_error is None else "the loss may be inaccurate"
     )
     warnings.warn(
         f"solver {solution.solver!r} stopped before its marginals were within tol={solution.tol:g} at "

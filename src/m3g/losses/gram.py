@@ -90,12 +90,29 @@ def gram(
 
 
 class Gram(FunctionLoss):
-    """Module form of `gram`, with the same options.
+    r"""GRAM loss: module form of `gram`, which explains the symbols.
+
+    .. math::
+        \tfrac12 [\operatorname{CE}(-V / t) + \operatorname{CE}(-V^\top / t)], \qquad
+        V_{ij} = \sqrt{\det \operatorname{Gram}(a_i, \text{others}_j)}
 
     Args:
         temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
         anchor, label_smoothing, floor: as in `gram`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(n² k³ + k n² d), memory O(n² k²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import Gram
+        >>> loss = Gram(anchor=1)  # the other views are compared with view 1
+        >>> loss(torch.randn(4, 8, 16)).shape, len(list(loss.parameters()))  # the learned temperature
+        (torch.Size([]), 1)
+
+    Reference: Cicchetti et al., ICLR 2025 :cite:`cicchetti2025gram`.
     """
 
     function = staticmethod(gram)

@@ -46,12 +46,24 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
 
 
 class InfoNCE(nn.Module):
-    """Module form of the pair loss `infonce`, with a fixed or learned temperature.
+    r"""Module form of the pair loss `infonce`, with a fixed or learned temperature.
 
-    It also accepts a batch of p pairs, a and b (p, n, d), and then returns the mean of their losses.
+    .. math:: -\frac1n \sum_i \log \frac{e^{\langle a_i, b_i \rangle / t}}{\sum_j e^{\langle a_i, b_j \rangle / t}}
 
     Args:
         temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+
+    Shapes: a and b (n, d), or a batch of p pairs (p, n, d). The result is a scalar, the mean over the batch.
+
+    Complexity: O(n² d) per pair, memory O(n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import InfoNCE
+        >>> round(InfoNCE(temperature=1.0)(torch.eye(3), torch.eye(3)).item(), 4)  # log(1 + 2 / e)
+        0.5514
+
+    Reference: van den Oord, Li, Vinyals, 2018 :cite:`oord2018`.
     """
 
     takes_batches = True
@@ -69,12 +81,34 @@ class InfoNCE(nn.Module):
 
 
 class InfoNCEPairwise(Pairwise):
-    """InfoNCE over all pairs of views (`pwe`): `pairwise` of `infonce`.
+    r"""InfoNCE loss over all pairs of views (`pwe`): `pairwise` of `infonce`.
+
+    .. math::
+        -\frac{2}{k(k-1)} \sum_{l<m} \frac1n \sum_i \log
+        \frac{e^{\langle x_l[i], x_m[i] \rangle / t}}{\sum_j e^{\langle x_l[i], x_m[j] \rangle / t}}
+
+    with :math:`x_l[i]` the point of object i in view l.
 
     Args:
         temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
         first, symmetric: as in `pairwise`.
         normalize, gather: as in `ViewLoss`.
+
+    A mask and a teacher are used as in `pairwise`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k² n² d), memory O(k² n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import InfoNCEPairwise
+        >>> loss = InfoNCEPairwise(temperature=0.1, learn_temperature=True)
+        >>> loss(torch.randn(4, 8, 16)).shape, len(list(loss.parameters()))
+        (torch.Size([]), 1)
+
+    References: van den Oord, Li, Vinyals, 2018 :cite:`oord2018`; Piran et al., ICML 2024 :cite:`piran2024`, for the
+    aggregation (Eq. 3).
     """
 
     def __init__(
@@ -92,12 +126,35 @@ class InfoNCEPairwise(Pairwise):
 
 
 class InfoNCEAverage(AverageOfRest):
-    """InfoNCE of each view against the average of the others (`ave`): `average_of_rest` of `infonce`.
+    r"""InfoNCE loss of each view against the average of the others (`ave`): `average_of_rest` of `infonce`.
+
+    .. math::
+        -\frac1k \sum_l \frac1n \sum_i \log
+        \frac{e^{\langle x_l[i], \bar x_l[i] \rangle / t}}{\sum_j e^{\langle x_l[i], \bar x_l[j] \rangle / t}}
+
+    with :math:`x_l[i]` the point of object i in view l, and :math:`\bar x_l[i]` the average of the points of object i
+    in the other views.
 
     Args:
         temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
         renormalize, symmetric: as in `average_of_rest`.
         normalize, gather: as in `ViewLoss`.
+
+    A mask and a teacher are used as in `average_of_rest`.
+
+    Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k n² d), memory O(k n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import InfoNCEAverage
+        >>> loss = InfoNCEAverage(temperature=0.1)
+        >>> loss(torch.randn(4, 8, 16)).shape
+        torch.Size([])
+
+    References: van den Oord, Li, Vinyals, 2018 :cite:`oord2018`; Piran et al., ICML 2024 :cite:`piran2024`, for the
+    aggregation (Eq. 4).
     """
 
     def __init__(

@@ -79,11 +79,31 @@ def matching_divergence(
 
 
 class KLLoss(M3GLoss):
-    """Module form of `matching_divergence`.
+    r"""KL divergence between the true matching J and the optimal coupling P: module form of `matching_divergence`.
+
+    .. math::
+        \text{tuples:}\quad \mathrm{KL}(J \,\|\, P) = \tfrac{1}{\varepsilon}\,\mathrm{M3G}
+        \qquad
+        \text{pairs:}\quad \frac{2}{k(k-1)} \sum_{l<m} \mathrm{KL}(I/n \,\|\, P_{lm})
+
+    `matching_divergence` explains the symbols. The module is called like `M3GLoss`, optionally with a teacher.
 
     Args:
         of: "tuples" or "pairs", as in `matching_divergence`.
         epsilon, temperature, final_epsilon, final_temperature, cost, solver, tol, normalize, gather: as in `M3GLoss`.
+
+    Shapes: `views` and `teacher` (..., k, n, d) or k tensors (..., n, d), `mask` (k, n) or (..., k, n), result (...).
+
+    Complexity: that of `matching_divergence`, and k times as much with a teacher.
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import KLLoss
+        >>> loss = KLLoss(of="pairs")
+        >>> loss(torch.randn(5, 3, 8, 4)).shape  # a batch of five problems
+        torch.Size([5])
+
+    Reference: Shi et al., ICML 2023 :cite:`shi2023`, for k = 2.
     """
 
     def __init__(

@@ -107,12 +107,31 @@ def _checked_regularization(regularization: float) -> float:
 
 
 class LeJEPA(FunctionLoss):
-    """Module form of `lejepa`, with the same options.
+    r"""LeJEPA loss: module form of `lejepa`, which explains the symbols.
+
+    .. math::
+        (1 - \lambda) \frac{1}{knd} \sum_{l, i} \|x_l[i] - \bar x[i]\|^2
+        + \frac{\lambda}{k} \sum_l \frac1A \sum_a n
+        \int_{-3}^{3} \Big| \frac1n \sum_i e^{\mathrm i t \langle a, x_l[i] \rangle} - e^{-t^2/2} \Big|^2
+        e^{-t^2/2} \, dt
 
     Args:
         regularization, directions, generator: as in `lejepa`. With `gather`, all processes use the directions of
             rank 0.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k n A (d + T)) with T = 17 knots, memory O(k n A T).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import LeJEPA
+        >>> loss = LeJEPA(directions=64, generator=torch.Generator().manual_seed(0))
+        >>> loss(torch.randn(4, 8, 16)).shape
+        torch.Size([])
+
+    Reference: Balestriero, LeCun, 2025 :cite:`balestriero2025`.
     """
 
     function = staticmethod(lejepa)

@@ -75,8 +75,8 @@ def matching_gap(
             (..., d).
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", or a configured solver.
         tol: marginal error Σ_l |m_l(P) - 1/n|_1 at which the solver stops.
-        mask: bool (k, n) or (..., k, n), False for missing points. A missing point is replaced by the mean of the
-            present views of its object, without gradient. A `PairwiseCost` with `neutral` uses that cost.
+        mask: bool (k, n) or (..., k, n), False for missing points. They are replaced by the mean of the present views
+            of their object, without gradient. `PairwiseCost` documents the exceptions, under `neutral`.
         normalize: scale every vector to unit length first.
 
     Returns:
@@ -116,13 +116,14 @@ def solved_gap(
     log_n = matched.new_full((), n).log() if torch.compiler.is_compiling() else math.log(n)
     # Subtract before the reshape: with shape (), forward mode would promote float32 to float64.
     true_cost = (matched - epsilon * (log_n + 1)).reshape(problem.batch)  # h(J, C)
-    gap = true_cost - differentiable_value(solution)
+    best_cost = differentiable_value(solution)  # min_P h(P, C)
+    gap = true_cost - best_cost
     # Rounding or sampling may make the gap negative. Only the value is clamped: the gradient remains J - P*.
     return gap - gap.detach().clamp(max=0.0), solution
 
 
 def leave_one_out(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the k mixtures of student and teacher in which view l of mixture l comes from the teacher.
+    """Return k copies of the student's views; in copy l, the teacher's view replaces view l.
 
     Both arguments have shape (..., k, n, d), the result (..., k, k, n, d).
 
@@ -145,8 +146,8 @@ class M3GLoss(ViewLoss):
     .. math:: \mathrm{M3G}(X) = h(J, C) - \min_P h(P, C), \qquad
         h(P, C) = \langle P, C\rangle + \varepsilon \langle P, \log P - 1\rangle
 
-    `matching_gap` explains the symbols. With a teacher, the loss is the mean of the k gaps in which one view is
-    replaced by the teacher's view :math:`T_l`, which receives no gradient. They are solved as one batch:
+    `matching_gap` explains the symbols. With a teacher, the loss is the mean of k gaps, which are solved as one batch.
+    In gap l, the teacher's view :math:`T_l`, which receives no gradient, replaces the student's view :math:`X_l`:
 
     .. math:: \frac1k \sum_l \mathrm{M3G}(X_1, \dots, X_{l-1}, T_l, X_{l+1}, \dots, X_k)
 
@@ -160,15 +161,14 @@ class M3GLoss(ViewLoss):
             progress; a custom loop calls `loss.set_progress(step / (num_steps - 1))`. None keeps the first value.
         cost, solver, tol: as in `matching_gap`. A solver may also be a mapping such as `{"name": "sampled", "rank":
             8192}`, as in a settings file.
-        normalize: scale every vector to unit length first.
-        gather: compute the gap on the points of all processes; see `ViewLoss`.
+        normalize, gather: as in `ViewLoss`.
         gather_dtype: "bfloat16" sends the points to other processes with 2 bytes per number; None keeps their dtype.
         shard: whether to divide a solve among the processes if `gather` is set. None divides solves of at least 1e10
             operations per step; for smaller ones, communication takes longer than it saves. Value and gradient are the
             same up to rounding. A solver with `fixed_steps` is never divided.
 
     Attributes:
-        last: `SolveReport` of the last solve, with its number of steps, epsilon and error; None before the first.
+        last: `SolveReport` of the last solve (steps, epsilon, error); None before the first solve.
 
     Example:
         >>> import torch, m3g

@@ -16,7 +16,8 @@ from m3g.losses.m3g import M3GLoss
 from m3g.losses.m3g_pairs import TwoViewGapMean
 from m3g.solvers import SolverLike
 
-# Log kernel of the match of an excluded object with itself; its mass elsewhere is less than exp(-SELF_EXPONENT / 2).
+# Log kernel of the match of an excluded object with itself. The mass of its matches with other objects is less than
+# exp(-SELF_EXPONENT / 2).
 SELF_EXPONENT = 40.0
 
 
@@ -113,10 +114,11 @@ class M3GRest(TwoViewGapMean):
         return self._mean_of_fixed_shape(candidates, torch.stack(queries), has_rest)
 
     def _mean_of_fixed_shape(self, candidates: Tensor, queries: Tensor, has_rest: Tensor) -> Tensor:
-        """Return the mean gap over the objects in `has_rest` (bool, k, n), with shapes that do not depend on it.
+        """Return the mean gap over the objects in `has_rest` (bool, k, n), with tensors of fixed shape.
 
-        Each other object gets a feature that is nonzero for this object only and matches it with itself. Its terms of
-        the gap cancel, so the gap of all n objects is that of the m objects in `has_rest` times m / n.
+        The points of all other objects are replaced by zeros. Each of these objects gets an additional feature that is
+        nonzero for this object only and matches it with itself. Its terms of the gap cancel, so the gap of all n
+        objects is that of the m objects in `has_rest` times m / n.
         """
         k, n, _ = queries.shape
         length = math.sqrt(2 * SELF_EXPONENT * self.gap.entropy.epsilon_of(self.gap.cost, 2))

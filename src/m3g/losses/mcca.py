@@ -98,13 +98,28 @@ def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
 
 
 class MCCA(FunctionLoss):
-    """Module form of `mcca`, with the same options.
+    r"""Deep MCCA loss: module form of `mcca`, which explains the symbols.
 
-    It warns once if a batch has fewer than 2 d points, whose features correlate by chance.
+    .. math:: 1 - \frac1c \sum_{a=1}^{c} \frac{\rho_a - 1}{k - 1}
+
+    It warns once if a batch has fewer than 2 d points, because the features then correlate by chance.
 
     Args:
         components, ridge: as in `mcca`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k² n d² + k³ d³), memory O(k² d²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import MCCA
+        >>> loss = MCCA(components=2)
+        >>> loss(torch.randn(3, 64, 8)).shape
+        torch.Size([])
+
+    References: Somandepalli et al., 2019 :cite:`somandepalli2019`; Benton et al., 2017 :cite:`benton2017`.
     """
 
     function = staticmethod(mcca)

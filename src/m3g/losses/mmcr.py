@@ -57,11 +57,26 @@ def mmcr(
 
 
 class MMCR(FunctionLoss):
-    """Module form of `mmcr`, with the same options.
+    r"""MMCR loss: module form of `mmcr`, which explains the symbols.
+
+    .. math:: -\|C\|_* + \lambda \frac1n \sum_i \|Z_i\|_*
 
     Args:
-        compression: as in `mmcr`.
+        compression: λ, as in `mmcr`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(n d min(n, d) + n k² d).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import MMCR
+        >>> views = torch.eye(8).expand(4, 8, 8)  # four equal views of eight orthogonal points
+        >>> round(MMCR(compression=0.0)(views).item(), 4)  # minus the nuclear norm of the identity
+        -8.0
+
+    Reference: Yerxa et al., NeurIPS 2023 :cite:`yerxa2023`.
     """
 
     function = staticmethod(mmcr)

@@ -10,8 +10,8 @@ from m3g.losses.base import clean, outside_autocast
 from m3g.losses.contrast import (
     TemperatureLoss,
     logsumexp_where,
+    mean_over_objects,
     present_points,
-    uniformity_minus_alignment,
 )
 from m3g.losses.temperature import check_temperature
 
@@ -59,17 +59,40 @@ def mv_dhel(
     k, n, _ = views.shape
     present = present_points(views, mask)
 
+    positives = torch.einsum("lid,mid->lmi", views, views) / temperature
+    pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
+    alignment = logsumexp_where(positives, pairs, (0, 1))  # log of the numerator
+
     within_view = views @ views.mT / temperature  # (k, n, n)
     negatives = present.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=views.device)
     log_sums = logsumexp_where(within_view, negatives, -1)
-    uniformity = torch.where(present & negatives.any(-1), log_sums, 0.0).sum(0)
-
-    positives = torch.einsum("lid,mid->lmi", views, views) / temperature
-    pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
-    return uniformity_minus_alignment(uniformity, positives, pairs, masked=mask is not None)
+    uniformity = torch.where(present & negatives.any(-1), log_sums, 0.0).sum(0)  # log of the denominator
+    return mean_over_objects(uniformity - alignment, pairs, masked=mask is not None)
 
 
 class MVDHEL(TemperatureLoss):
-    """Module form of `mv_dhel`; the options are those of `TemperatureLoss`."""
+    r"""MV-DHEL loss: module form of `mv_dhel`, which explains the symbols.
+
+    .. math::
+        -\frac1n \sum_i \log
+        \frac{\sum_l \sum_{m \neq l} e^{s(il, im)}}{\prod_l \sum_{j \neq i} e^{s(il, jl)}}
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k n² d + k² n d), memory O(k n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import MVDHEL
+        >>> loss = MVDHEL(temperature=0.1)
+        >>> loss(torch.randn(4, 8, 16)).shape
+        torch.Size([])
+
+    Reference: Koromilas et al., 2025 :cite:`koromilas2025`.
+    """
 
     function = staticmethod(mv_dhel)

@@ -10,9 +10,9 @@ from m3g.losses.base import clean, outside_autocast
 from m3g.losses.contrast import (
     TemperatureLoss,
     logsumexp_where,
+    mean_over_objects,
     present_points,
     similarities,
-    uniformity_minus_alignment,
 )
 from m3g.losses.temperature import check_temperature
 
@@ -65,13 +65,36 @@ def mv_infonce(
     scores = similarities(views, temperature)
     same_point = torch.eye(k * n, dtype=torch.bool, device=views.device).reshape(k, n, k, n)
     contrasted = present[:, :, None, None] & present & ~same_point
-    uniformity = logsumexp_where(scores, contrasted, (0, 2, 3))
-    positives = scores.diagonal(dim1=1, dim2=3)  # (k, k, n)
-    pairs = contrasted.diagonal(dim1=1, dim2=3)
-    return uniformity_minus_alignment(uniformity, positives, pairs, masked=mask is not None)
+    positives, pairs = (part.diagonal(dim1=1, dim2=3) for part in (scores, contrasted))  # (k, k, n)
+
+    alignment = logsumexp_where(positives, pairs, (0, 1))  # log of the numerator
+    uniformity = logsumexp_where(scores, contrasted, (0, 2, 3))  # log of the denominator
+    return mean_over_objects(uniformity - alignment, pairs, masked=mask is not None)
 
 
 class MVInfoNCE(TemperatureLoss):
-    """Module form of `mv_infonce`; the options are those of `TemperatureLoss`."""
+    r"""MV-InfoNCE loss: module form of `mv_infonce`, which explains the symbols.
+
+    .. math::
+        -\frac1n \sum_i \log
+        \frac{\sum_l \sum_{m \neq l} e^{s(il, im)}}{\sum_l \sum_{(j, m) \neq (i, l)} e^{s(il, jm)}}
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k² n² d), memory O(k² n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import MVInfoNCE
+        >>> loss = MVInfoNCE(temperature=0.1)
+        >>> loss(torch.randn(4, 8, 16)).shape
+        torch.Size([])
+
+    Reference: Koromilas et al., 2025 :cite:`koromilas2025`.
+    """
 
     function = staticmethod(mv_infonce)

@@ -110,12 +110,29 @@ def _leading_vectors(matrices: Tensor, left: Tensor, values: Tensor) -> Tensor:
 
 
 class PMRL(FunctionLoss):
-    """Module form of `pmrl`, with the same options.
+    r"""PMRL loss: module form of `pmrl`, which explains the symbols.
+
+    .. math::
+        -\frac1n \sum_i \log \frac{e^{s_{i1} / t}}{\sum_l e^{s_{il} / t}}
+        - \frac\lambda n \sum_i \log \frac{e^{\langle u_i, u_i \rangle / t'}}{\sum_j e^{\langle u_i, u_j \rangle / t'}}
 
     Args:
-        temperature, contrast_temperature, contrast: as in `pmrl`.
-        learn_temperature: whether both temperatures are learned, see `Temperature`.
+        temperature, contrast_temperature, contrast: t, t' and λ, as in `pmrl`.
+        learn_temperature: whether both temperatures are learned; see `Temperature`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(n k² d + n² d), memory O(n k d + n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import PMRL
+        >>> loss = PMRL(learn_temperature=True)
+        >>> loss(torch.randn(4, 8, 16)).shape, len(list(loss.parameters()))  # two learned temperatures
+        (torch.Size([]), 2)
+
+    Reference: Liu et al., 2025 :cite:`liu2025`.
     """
 
     function = staticmethod(pmrl)

@@ -60,8 +60,8 @@ def polyview(
     present = present_points(views, mask)
     scores = similarities(views, temperature)
     other_object = ~torch.eye(n, dtype=torch.bool, device=views.device)
-    log_negatives = logsumexp_where(scores, present & other_object[:, None, :], (-2, -1))  # (k, n)
     positives = scores.diagonal(dim1=1, dim2=3).permute(0, 2, 1)  # (k, n, k)
+    log_negatives = logsumexp_where(scores, present & other_object[:, None, :], (-2, -1))  # (k, n)
     terms = torch.logaddexp(positives, log_negatives.unsqueeze(-1)) - positives
     other_view = ~torch.eye(k, dtype=torch.bool, device=views.device)
     pairs = other_view[:, None, :] & present.unsqueeze(-1) & present.T
@@ -71,7 +71,29 @@ def polyview(
 
 
 class PolyView(TemperatureLoss):
-    """Module form of `polyview`; the options are those of `TemperatureLoss`, with a default temperature of 0.1."""
+    r"""Poly-view loss (geometric mean): module form of `polyview`, which explains the symbols.
+
+    The loss is the mean over objects i and views l ≠ m of
+
+    .. math:: -\log \frac{e^{s(il, im)}}{e^{s(il, im)} + \sum_{j \neq i} \sum_{v=1}^k e^{s(il, jv)}}
+
+    Args:
+        temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.
+        normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k² n² d), memory O(k² n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import PolyView
+        >>> loss = PolyView(temperature=0.2)
+        >>> loss(torch.randn(4, 8, 16)).shape
+        torch.Size([])
+
+    Reference: Shidani et al., ICLR 2024 :cite:`shidani2024`.
+    """
 
     function = staticmethod(polyview)
 

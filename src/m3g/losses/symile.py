@@ -133,12 +133,30 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
 
 
 class Symile(FunctionLoss):
-    """Module form of `symile`, with the same options.
+    r"""Symile loss: module form of `symile`, which explains the symbols.
+
+    The loss is the mean over anchor views l and objects i of
+
+    .. math:: -\log \frac{e^{s_i / t}}{e^{s_i / t} + \sum_{\rm negatives} e^{s / t}}, \qquad
+        s = \sum_c \prod_l x_l[c]
 
     Args:
         temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
         negatives, rescale, generator: as in `symile`. With `gather`, all processes use the permutations of rank 0.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k n² d) for negatives="n", O(n^k (k + d)) for "n_squared".
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import Symile
+        >>> loss = Symile(rescale=True, generator=torch.Generator().manual_seed(0))
+        >>> loss(torch.randn(4, 8, 16)).shape, len(list(loss.parameters()))  # the learned temperature
+        (torch.Size([]), 1)
+
+    Reference: Saporta et al., NeurIPS 2024 :cite:`saporta2024`.
     """
 
     function = staticmethod(symile)

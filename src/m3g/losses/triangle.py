@@ -75,12 +75,29 @@ def triangle(
 
 
 class Triangle(FunctionLoss):
-    """Module form of `triangle`, with the same options.
+    r"""TRIANGLE loss: module form of `triangle`, which explains the symbols.
+
+    .. math::
+        \tfrac12 [\operatorname{CE}(-A / t) + \operatorname{CE}(-A^\top / t)], \qquad
+        A_{ij} = \tfrac12 (|u|^2 |v|^2 - \langle u, v \rangle^2), \quad u = a_i - b_j, \quad v = a_i - c_j
 
     Args:
         temperature, learn_temperature: initial value of the temperature, and whether it is learned; see `Temperature`.
         label_smoothing: as in `triangle`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (3, n, d) or three tensors (n, d), `mask` (3, n), result a scalar.
+
+    Complexity: O(n² d), memory O(n²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import Triangle
+        >>> loss = Triangle(label_smoothing=0.0)
+        >>> loss(torch.randn(3, 8, 16)).shape, len(list(loss.parameters()))  # the learned temperature
+        (torch.Size([]), 1)
+
+    Reference: Cicchetti et al., NeurIPS 2025 :cite:`cicchetti2025triangle`.
     """
 
     function = staticmethod(triangle)

@@ -81,11 +81,28 @@ def vicreg(
 
 
 class VICReg(FunctionLoss):
-    """Module form of `vicreg`, with the same options.
+    r"""VICReg loss: module form of `vicreg`.
+
+    .. math:: w_1\, \text{invariance} + w_2\, \text{variance} + w_3\, \text{covariance}
+
+    The arguments `invariance`, `variance` and `covariance` are the weights, and `vicreg` defines the terms.
 
     Args:
         invariance, variance, covariance: as in `vicreg`.
         normalize, gather: as in `ViewLoss`.
+
+    Shapes: `views` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
+
+    Complexity: O(k n d²), memory O(k n d + k d²).
+
+    Example:
+        >>> import torch
+        >>> from m3g.losses import VICReg
+        >>> views = torch.randn(8, 16).expand(4, 8, 16)  # four equal views
+        >>> VICReg(variance=0.0, covariance=0.0)(views).item()  # only the invariance term
+        0.0
+
+    Reference: Bardes, Ponce, LeCun, ICLR 2022 :cite:`bardes2022`.
     """
 
     function = staticmethod(vicreg)
