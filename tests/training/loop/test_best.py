@@ -59,7 +59,7 @@ def test_a_run_that_reaches_its_last_epoch_does_not_stop_early(config, tmp_path,
     fit.train(Config.from_dict({**settings, **changes}), tmp_path / "run")
     out = capsys.readouterr().out
     assert "epoch 3/3" in out
-    assert "kept the network before the first step, the best on the validation split\n" in out
+    assert "kept the initial network, the best on the validation split\n" in out
 
 
 def test_the_result_is_the_average_closest_to_linear_cca_within_one_standard_error(config, tmp_path, capsys):

@@ -57,10 +57,7 @@ def validation_ranks(net: MultiViewNet, data: ViewsData) -> Tensor:
 
 
 def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
-    """Return the callback for early stopping in a list, which is empty if the settings or the data do not allow it.
-
-    Requires `loop.epochs`.
-    """
+    """Return the callback for early stopping in a list, which is empty if the settings or the data do not allow it."""
     if not (loop.patience and loop.epochs and can_stop_early(data)):
         return []
     return [KeepBest(every=epochs_between(loop.epochs), patience=loop.patience)]
@@ -132,9 +129,9 @@ class KeepBest(Callback):
     def outcome(self, num_epochs: int) -> str:
         """Return the outcome for the log, after `selected_weights`."""
         kept = self.kept
-        when = f"of epoch {kept.epoch} of {num_epochs}" if kept.epoch else "before the first step"
+        network = f"network of epoch {kept.epoch} of {num_epochs}" if kept.epoch else "initial network"
         early = f"; training stopped early (--loop.patience {self.patience})" if self.stopped else ""
-        line = f"kept the network {when}, the best on the validation split{early}"
+        line = f"kept the {network}, the best on the validation split{early}"
         if kept.share < 1:
             line += (
                 f"\naveraged its weights with those of linear CCA ({kept.share:g} trained, {1 - kept.share:g} linear "
