@@ -15,8 +15,8 @@ DESCRIPTION = {
   m3g export runs/m3g-1 --out served --format torch       a .pt2 file per view, for torch.export.load
 
 Each file contains the scaling of the training data, accepts unscaled inputs of its view with any number of rows, and
-returns embeddings. With fp32, files are written only if their outputs agree with PyTorch on test rows, or on random
-rows if the data cannot be read. views.json describes the files."""
+returns embeddings. With fp32, files are written only if their outputs agree with PyTorch on rows of the data, or on
+random rows if the data cannot be read. views.json describes the files."""
 }
 
 
@@ -37,10 +37,8 @@ def run(args: Namespace, name: str) -> None:
     for view in content["views"]:
         shape = " x ".join(["n", *map(str, view["shape"])])
         print(f"{args.out}/{view['file']}: {view['dtype']} {shape}, differs from PyTorch by {view['difference']:.0e}")
-    rows = (
-        f"{content['rows']} {'test rows' if content['test_rows'] else 'random rows, because the data cannot be read'}"
-    )
-    print(f"compared on {rows}")
+    source = "rows of the data" if content["test_rows"] else "random rows, because the data cannot be read"
+    print(f"compared on {content['rows']} {source}")
     if "recall_at_1" in content:
         recall = content["recall_at_1"]
         print(f"recall at 1: {recall['pytorch']:.4f} with PyTorch, {recall['exported']:.4f} exported")

@@ -44,7 +44,7 @@ def exported(trained):
 
 def test_onnx_files_give_the_embeddings_for_any_number_of_rows(trained, exported):
     (run, arrays), (folder, printed) = trained, exported
-    assert "compared on 16 test rows" in printed
+    assert "compared on 16 rows of the data" in printed
     assert {path.name for path in folder.iterdir()} == {"a.onnx", "b_b.onnx", "views.json"}
     net = m3g.load(run)
     for rows in (1, 2, 80):

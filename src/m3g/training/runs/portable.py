@@ -30,7 +30,7 @@ from m3g.training.runs.trained import TrainedNet
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 PRECISIONS = ("fp32", "fp16", "int8")
-ROWS = 512  # maximum number of test rows compared with PyTorch
+ROWS = 512  # maximum number of rows compared with PyTorch
 TOLERANCE = 1e-4  # largest difference, as a fraction of the largest entry of PyTorch's embeddings
 INPUT, OUTPUT = "view", "view_embedding"
 
@@ -68,7 +68,7 @@ class _Exported(TypedDict):
 
 
 class Exported(_Exported, total=False):
-    """Content of `views.json`; `recall_at_1` of PyTorch and of the exported files, if test rows were compared."""
+    """Content of `views.json`; `recall_at_1` of PyTorch and of the exported files, if the data can be read."""
 
     recall_at_1: dict[str, float]
 
