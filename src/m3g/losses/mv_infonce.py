@@ -65,7 +65,8 @@ def mv_infonce(
     scores = similarities(views, temperature)
     same_point = torch.eye(k * n, dtype=torch.bool, device=views.device).reshape(k, n, k, n)
     contrasted = present[:, :, None, None] & present & ~same_point
-    positives, pairs = (part.diagonal(dim1=1, dim2=3) for part in (scores, contrasted))  # (k, k, n)
+    positives = scores.diagonal(dim1=1, dim2=3)  # (k, k, n)
+    pairs = contrasted.diagonal(dim1=1, dim2=3)
 
     alignment = logsumexp_where(positives, pairs, (0, 1))  # log of the numerator
     uniformity = logsumexp_where(scores, contrasted, (0, 2, 3))  # log of the denominator
