@@ -46,7 +46,9 @@ def arguments(parser: Parser, name: str) -> None:
     )
     parser.add_argument("--steps", type=int, default=100, help="number of gradient steps")
     parser.add_argument("--rate", type=float, default=0.01, help="learning rate of Adam")
-    parser.add_argument("--frames", type=int, default=48, help="maximum number of frames of the animation")
+    parser.add_argument(
+        "--frames", type=int, default=48, help="approximate number of frames of the animation, at most one per step"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the initial points")
     parser.add_argument(
         "--out", type=str, default=None, help="output folder; must not exist; by default the next free runs/flow-N"
