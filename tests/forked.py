@@ -1,7 +1,7 @@
 """The command `m3g`, or a function, in separate processes that do not import the libraries again.
 
 Importing torch and Lightning takes longer than most tests. Here, Python's fork server imports them once, and every
-process is a copy of it. Several processes are started by the agent of torchrun, which ends all when one fails.
+process is a copy of it. Several processes are started by the agent of torchrun, which ends all of them if one fails.
 """
 
 import logging
@@ -33,7 +33,7 @@ FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.tr
 
 
 def run(words, folder, logs, *, killed=None):
-    """Return exit code and output; `killed` = (row, seconds) kills the process that long after a row of metrics.csv."""
+    """Return exit code and output; `killed` = (row, seconds) kills it `seconds` after that row of metrics.csv."""
     process = FORK_SERVER.Process(target=_alone, args=(logs, words, folder, killed))
     process.start()
     try:
@@ -72,7 +72,7 @@ def torchrun(words, folders, logs, *, killed=None):
 
 
 def in_group(function, world, folder, *, seconds=240):
-    """Return what `function()`, a function of a module, returns in each process of a gloo group."""
+    """Return the results of a module-level function, called without arguments in each process of a gloo group."""
     processes = [FORK_SERVER.Process(target=_member, args=(function, rank, world, folder)) for rank in range(world)]
     for process in processes:
         process.start()

@@ -27,7 +27,7 @@ def draw(path, colour, size=(20, 16)):
 
 
 class Blank:
-    """What `plots.save` needs of a figure, with a single pixel."""
+    """Replacement for a figure: the methods that `plots.save` calls, and a single pixel."""
 
     def findobj(self, kind):
         return []
@@ -41,9 +41,9 @@ _save = plots.save
 
 
 def save(figure, path):
-    """Write a picture, but a blank one as the plot of a run unless the test uses the fixture `rendered`.
+    """Write a picture; the plots of a run are blank unless the test uses the fixture `rendered`.
 
-    The figures are made in any case. Rendering those of a run takes longer than the training of a small run.
+    Figures are created in any case, but rendering those of a run takes longer than the training of a small run.
     """
     return _save(figure if rendering or Path(path).parent.name != "plots" else Blank(), path)
 

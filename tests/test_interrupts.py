@@ -1,4 +1,4 @@
-"""Ctrl-C at any time has one effect, and prints one line also while a training in several processes starts."""
+"""Ctrl-C has one effect at any time, and prints one line even while several processes start to train."""
 
 import os
 import signal

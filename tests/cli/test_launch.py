@@ -86,7 +86,7 @@ def test_the_installed_command_skips_the_shutdown_too():
 @pytest.mark.slow
 @pytest.mark.parametrize(("when", "rank"), [("before", "1"), ("during", "1"), ("during", "0")])
 def test_a_process_that_fails_alone_stops_all(tmp_path, rank, when, torchrun):
-    """One process has other files: missing ones, or a view that is not finite when it is used."""
+    """The files of one process are wrong: a view is missing, or its numbers are so large that training stops."""
     rng = np.random.default_rng(0)
     for folder in ("0", "1"):
         (tmp_path / folder).mkdir()

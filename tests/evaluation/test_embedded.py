@@ -36,7 +36,7 @@ def test_joined_parts_equal_the_whole():
     assert again.label_name(4) == "b"
 
 
-def test_only_some_views_keeps_the_objects_that_have_one():
+def test_a_selection_of_views_keeps_the_objects_that_have_one_of_them():
     whole = points()
     part = whole.only([2, 1])
     rows = whole.mask[[2, 1]].any(0)

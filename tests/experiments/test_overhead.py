@@ -1,4 +1,4 @@
-"""Quantities that the benchmarks count."""
+"""Time and memory that `m3g reproduce overhead` and `m3g bench` measure."""
 
 import torch
 from torch import nn

@@ -31,7 +31,7 @@ KINDS = ("held", "warned", "refused", "skipped", "failed")
 
 
 def collect(attempts: Iterable[Tried], total: int, title: str, console: Console) -> list[Tried]:
-    """All attempts, with a progress bar while they run."""
+    """Return all attempts; show a progress bar while they run."""
     done = []
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
@@ -42,7 +42,7 @@ def collect(attempts: Iterable[Tried], total: int, title: str, console: Console)
 
 
 def show(tried: list[Tried], console: Console) -> None:
-    """Return one row per group, the reasons of rejected problems, and commands that reproduce failures."""
+    """Print one row per group, and the failures with the commands that reproduce them."""
     table = Table("what was tried", "tried", *KINDS)
     groups = sorted({one.group for one in tried})
     for group in groups:
@@ -68,11 +68,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--damage", type=int, default=30, help="files of a run that are damaged")
     parser.add_argument("--endings", type=int, default=8, help="commands interrupted, killed, out of space, or at once")
     parser.add_argument("--pools", type=int, default=2, help="pools of m3g reproduce whose processes are killed")
-    parser.add_argument("--hostile", action=argparse.BooleanOptionalAction, default=True, help="input of a stranger")
+    parser.add_argument("--hostile", action=argparse.BooleanOptionalAction, default=True, help="malicious input")
     parser.add_argument("--solver", help="only this solver: auto, factored, dense, sinkhorn or sampled")
-    parser.add_argument("--seed", type=int, default=0, help="of the first problem; the others follow")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first problem; each further problem adds 1")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
-    parser.add_argument("--case", help="one problem, in the words of an earlier run")
+    parser.add_argument("--case", help="one problem, as printed by an earlier run")
     options = parser.parse_args(arguments)
     console = Console()
     if options.case:
@@ -98,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class _Raw(argparse.RawDescriptionHelpFormatter):
-    """Return the text above unchanged."""
+    """Keep the line breaks of the description."""
 
 
 if __name__ == "__main__":

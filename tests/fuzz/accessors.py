@@ -10,7 +10,7 @@ from fuzz.dense import Array, along, sums
 
 
 def wrong_accessor(case: Case, solution: m3g.Solution, b: int, cost: Array) -> str:
-    """Return the first accessor of problem b whose marginals exceed the reported error; "" if there is none."""
+    """Return the first accessor of problem b whose marginals deviate by more than the reported error; "" for none."""
     weights = weights_of(case) or [np.full(n, 1 / n) for n in case.sizes]
     stated = float(solution.error.reshape(-1)[b])
     single = solution.value.element_size() < 8

@@ -1,4 +1,4 @@
-"""Random problems (costs, solvers, dtypes, weights, masses, scales, graphs, masks, batches) by a few fields."""
+"""Random problems: costs, solvers, dtypes, weights, masses, scales, graphs, masks, batches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Case:
 
 
 def draw(seed: int, *, solver: str | None = None) -> Case:
-    """A random case: all solvers, costs, types, weights, graphs, masks and batches."""
+    """Return the random case of a seed."""
     rng = np.random.default_rng(seed)
     k = int(rng.choice([2, 3, 4, 5, 6, 7, 8], p=[0.2, 0.3, 0.2, 0.12, 0.08, 0.05, 0.05]))
     largest = max(2, int(MAX_TUPLES ** (1 / k)))
@@ -114,7 +114,7 @@ def cost_unit(cost: str, scale: float, k: int) -> float:
 
 
 def views_of(case: Case) -> list[torch.Tensor]:
-    """k tensors (batch, n_l, d) of vectors of length `scale`: objects seen with noise, in the type of the case.
+    """Return k views (batch, n_l, d) of noisy objects: vectors of length `scale` in the dtype of the case.
 
     With coincident points, views share some points and contain some twice. With mixed types, the second view has the
     other type.

@@ -1,6 +1,6 @@
 """The command `m3g` in a process that can be killed, forked from one that has already imported everything.
 
-A fresh interpreter needs ten seconds to import everything, a fork none; what is killed is the same.
+A fresh interpreter takes ten seconds to import everything. A forked process takes none, and runs the same command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ended(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Exit code 2 and one line on standard error, as promised for wrong input."""
+        """Whether the exit code is 2 with one line on standard error, as documented for wrong input."""
         return self.code == 2 and len(self.error.strip().splitlines()) == 1
 
 
@@ -57,7 +57,7 @@ class Started:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
     def end(self, *, limit: float, sent: signal.Signals | None = None, after: float = 0.0) -> Ended:
-        """Wait for the end; send the signal after some seconds, and SIGKILL to all its processes at the limit."""
+        """Wait for the end; send `sent` after `after` seconds, and SIGKILL to all its processes at the limit."""
         code = None
         if sent is not None:
             code = self._wait(after)

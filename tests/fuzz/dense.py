@@ -33,7 +33,7 @@ def sums(tensor: Array, kept: Sequence[int]) -> Array:
 
 
 def solve_dense(cost: Array, epsilon: float, weights: Sequence[Array], *, goal: float = 1e-10) -> DenseSolution:
-    """max_f Σ ⟨f_l, a_l⟩ - eps Σ exp((⊕f - C)/eps), from a large epsilon down to the requested one.
+    """Maximise Σ ⟨f_l, a_l⟩ - eps Σ exp((⊕f - C)/eps) over f, from a large epsilon down to the requested one.
 
     Points of weight 0 are left out; their rows of the coupling are 0.
     """

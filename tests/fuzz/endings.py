@@ -1,6 +1,6 @@
 """Commands that end early or run concurrently: interrupts, kills, a full disk, simultaneous starts.
 
-Each leaves one line, whole files, and a run on which the same command succeeds afterwards with the same result.
+Each must print at most one error line and leave complete files, on which the repeated command has the same result.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _full_disk(command: str) -> Attempt:
 
 
 def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
-    """It stops with one line; with enough space it is resumed, or restarted if nothing was stored."""
+    """Check that training stops with one line, and that it can be resumed, or restarted if nothing was stored."""
     largest = int(10 ** rng.uniform(3.3, 5.5))
     ended = m3g_command(["train", *OPTIONS, "--out", "new"], folder=folder, limit=LIMIT, largest_file=largest)
     description = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
@@ -139,12 +139,12 @@ def _leftovers(folder: Path) -> list[str]:
 
 
 def _content(path: Path) -> str:
-    """Return the output of a command without durations and times."""
+    """Return the text of a file that a command has written, without durations and times."""
     return re.sub(r'("seconds": )[0-9.e-]+|\d+ ?:\d+(:\d+)?', r"\1", path.read_text(encoding="utf-8"))
 
 
 def _as_before(command: str, folder: Path, before: str, description: str) -> Outcome:
-    """Either the old or the new file is complete, the repeated command succeeds, and all images can be read."""
+    """Check that the old or the new file is complete, images can be read, and the repeated command succeeds."""
     path = folder / "run" / COMMANDS[command]
     if _content(path) != before:
         return Outcome("failed", f"{description}; {path.name} is not whole")

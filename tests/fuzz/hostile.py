@@ -73,7 +73,7 @@ def _huge_shape(text: str) -> str:
 
 
 def _linked(kind: str, command: list[str]) -> Callable[[Path], Prepared]:
-    """A folder or file of the run is a link to an outside location with a file that must not change."""
+    """Replace a folder or file of the run by a link to an outside location, whose file must not change."""
 
     def prepare(folder: Path) -> Prepared:
         outside = folder / "outside"
@@ -116,7 +116,7 @@ def _read_only(folder: Path) -> Prepared:
 
 
 def _file(make: Callable[[Path], list[str]]) -> Callable[[Path], Prepared]:
-    """A malicious file: no run remains, unless it has trained and can be resumed (images are read during training)."""
+    """Train on a malicious file; a remaining run must be resumable (images are read during training)."""
 
     def prepare(folder: Path) -> Prepared:
         words = make(folder)

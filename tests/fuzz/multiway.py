@@ -4,7 +4,7 @@
 
 Each problem draws the number of views (2 to 8), sizes, features, batch, cost (ready tensor, function, csd, product,
 sums, ranges), epsilon, tolerance, type, weights, mask and memory limit. The value, the marginals and the gradient of
-the dense solver must agree with the reference to what the tolerance and the type allow.
+the dense solver must agree with the reference up to the error that the tolerance and the dtype allow.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def problem_of(case: Case) -> Problem:
 
 
 def reference_solution(cost: Tensor, epsilon: float, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """The coupling and the value of one problem (n_1, …, n_k) in float64: damped Newton, epsilon halved on the way."""
+    """Return the coupling (n_1, …, n_k) and the value in float64, by damped Newton steps with a decreasing epsilon."""
     k, sizes = cost.ndim, list(cost.shape)
     target = torch.cat(weights)
     scale = epsilon

@@ -119,7 +119,7 @@ def _check_sampled(case: Case, solution: m3g.Solution, references: list, caught:
 
 
 def _check_loss(case: Case, views: list[torch.Tensor], references: list, caught: list) -> Outcome:
-    """Check the gap, and its gradient, that of ⟨J - P*, C(x)⟩ through the normalisation, against the reference."""
+    """Check the gap and its gradient, that of ⟨J - P*, C(normalised x)⟩, against the reference."""
     dtype = torch.promote_types(views[0].dtype, views[1].dtype)
     stacked = torch.stack([view.to(dtype) for view in views], 1)
     points = (stacked if case.batch else stacked[0]).clone().requires_grad_()

@@ -24,7 +24,7 @@ def batch(k, world, masked, taught):
 
 
 def cases():
-    """(solver, k, masked, taught)"""
+    """Yield (solver, k, masked, taught), where `taught` means with a teacher."""
     for k in N:
         yield "factored", k, k % 2 == 0, k > 3
     yield "factored", 3, True, True

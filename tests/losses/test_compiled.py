@@ -43,7 +43,7 @@ def assert_same_as_eager(compiled, loss, k, n, *, teacher):
     ("k", "teacher", "dynamic", "graphs"), [(2, True, True, 1), (2, False, False, 2)], ids=["dynamic", "recompiling"]
 )
 def test_fixed_steps_compile_to_one_graph_for_a_changing_n(k, teacher, dynamic, graphs, capfd):
-    """The default backend takes half a minute per graph; recompiling is decided before it."""
+    """Recompiling is decided before the backend runs, so it is tested without the slow default backend."""
     loss = fixed(1)
     # The mode is recommended on GPUs.
     backend = {"mode": "reduce-overhead"} if dynamic else {"backend": "aot_eager"}
@@ -70,7 +70,7 @@ def test_every_number_of_views_compiles_to_one_graph(k, n, teacher, backend, cap
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "teacher"), [(4, True), (6, False)])
 def test_one_dynamic_graph_serves_every_n(k, teacher):
-    """Without the default backend, which takes half a minute per graph; a specialised n is detected before it."""
+    """A graph is specialised to one n before the backend runs, so the test does not use the slow default backend."""
     loss = fixed(1)
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="eager")
     for n in (3, 4, 7):
@@ -167,7 +167,7 @@ def test_a_fixed_number_of_sampled_rounds_compiles_to_one_graph():
 
 @pytest.mark.slow
 def test_a_sampled_round_compiles_with_the_default_backend():
-    """One round and its cross-check contain all operators; a second one doubles the time of the compiler."""
+    """One round and its cross-check contain all operators; a second round would double the time of compilation."""
     loss = sampled(1, rounds=1)
     views = batch(3, 6, teacher=False)[0]
     found = []

@@ -19,7 +19,7 @@ def batch(k, n, d=4, seed=0):
 
 
 def literal(views, epsilon, of):
-    """From the full coupling of the dense reference solver."""
+    """Return the divergence by its formula, from the full coupling of Algorithm 1."""
     k, n, _ = views.shape
     coupling = m3g.solve(m3g.CircularVariance()(views), epsilon=epsilon, tol=1e-11, solver="sinkhorn").coupling()
     if of == "tuples":

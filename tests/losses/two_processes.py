@@ -52,7 +52,7 @@ def share(batch, rank):
 
 
 def cases():
-    """(name, options, masked, taught) of everything that is compared."""
+    """Yield (name, options, masked, taught) of all comparisons, where `taught` means with a teacher."""
     for name in losses.available():
         yield name, {}, False, False
         yield name, {}, True, False

@@ -1,4 +1,4 @@
-"""Views for tests of the sampled solver, and its results."""
+"""Noisy views for tests of the sampled solver, and the gap of a solver with its gradient."""
 
 import torch
 
@@ -7,7 +7,7 @@ from m3g.losses.m3g import solved_gap
 
 
 def noisy_views(k, n, noise=1.0, *, d=16, seed=0, batch=(), dtype=torch.float32):
-    """A shared base plus noise, on the sphere."""
+    """Return views of a shared base plus noise, on the sphere."""
     generator = torch.Generator().manual_seed(seed)
     base = torch.randn(*batch, 1, n, d, generator=generator)
     views = base + noise * torch.randn(*batch, k, n, d, generator=generator)

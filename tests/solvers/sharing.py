@@ -43,7 +43,7 @@ def weights(k, n):
 
 
 def cases():
-    """(solver, k, epsilon, weighted, batch)"""
+    """Yield (solver, k, epsilon, weighted, batch)."""
     for name in EXACT:
         epsilon = 0.02 if name == "newton" else 0.15
         for k in SIZES:

@@ -55,7 +55,7 @@ def test_a_fixed_number_of_steps_reads_nothing(reads, solver, k, batch):
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_fixed_number_of_steps_of_the_loss_reads_nothing(solver, k):
-    """With fake tensors, which have no values, because norms are read on a CPU, where this costs nothing."""
+    """Fake tensors raise if a value is read. Reads are not counted, because on a CPU the loss may read norms."""
     with FakeTensorMode(allow_non_fake_inputs=False):
         views = torch.randn(k, 5, 4, requires_grad=True)
         mask, teacher = torch.ones(k, 5, dtype=torch.bool), torch.randn(k, 5, 4)
@@ -64,7 +64,7 @@ def test_a_fixed_number_of_steps_of_the_loss_reads_nothing(solver, k):
 
 
 def test_an_ascent_reads_twice_per_step(reads):
-    """The error and the decrease of the dual are read together, and the result of the factorisation."""
+    """One read returns the error and the decrease of the dual, the other the status of the factorisation."""
     views = points(3)
     loss = m3g.M3GLoss(0.02, solver=m3g.Factored(), normalize=False)
     loss(views)

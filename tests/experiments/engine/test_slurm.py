@@ -1,4 +1,4 @@
-"""Job arrays: with a fake `sbatch` always, with a real cluster of one node where Slurm is installed."""
+"""Job arrays, with a fake `sbatch`, and on a real cluster of one node if Slurm is installed."""
 
 import json
 import os
@@ -165,5 +165,5 @@ def test_a_task_that_is_requeued_half_way_continues(tmp_path):
 def _wait(holds, *, seconds=240):
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, "the cluster did not come to it in time"
+        assert time.monotonic() < end, "the cluster did not reach the state in time"
         time.sleep(0.5)

@@ -40,7 +40,7 @@ def test_the_settings_of_a_planned_run_cannot_be_changed(name):
 
 
 @pytest.mark.parametrize(("scores", "expected"), [((1, 1, 1, 0.5), 2), ((0.2, 1, 1, 0), 2), ((0, 0.1, 0.3, 0.2), 4)])
-def test_of_equally_good_settings_the_middle_one_is_used(scores: tuple[float, ...], expected: float) -> None:
+def test_the_middle_of_equally_good_settings_is_used(scores: tuple[float, ...], expected: float) -> None:
     tried = [RunSpec("demo", {"config": {"seed": index}}, {}) for index in range(len(scores))]
     candidates = tuple(Candidate({"value": 2.0**index}, [run.id]) for index, run in enumerate(tried))
     final = RunSpec("demo", {"config": {}}, {}, candidates)

@@ -9,7 +9,7 @@ from m3g.experiments.engine.spec import Request
 from m3g.experiments.engine.store import Store
 
 
-def test_summary_is_one_page_of_what_is_finished(tmp_path, capsys):
+def test_the_summary_is_one_page_of_all_finished_runs(tmp_path, capsys):
     small_runs("iterations", None, tmp_path / "iterations", keep=lambda spec: spec.labels["k"] == 2, miniature=False)
     for scale, folder in (("laptop", "epsilon"), ("paper", "epsilon-paper")):
         store = Store(tmp_path / folder)

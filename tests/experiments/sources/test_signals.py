@@ -41,7 +41,7 @@ def test_windows_with_other_channels_are_named(tmp_path):
         signals.prepare_windows(tmp_path, tmp_path / "out")
 
 
-def test_a_laptop_run_moves_an_encoder_from_one_set_of_windows_to_the_other(tmp_path):
+def test_a_laptop_run_transfers_an_encoder_between_sets_of_windows(tmp_path):
     write_windows(tmp_path / "pretrain", ["F3-M2", "F4-M1", "C3-M2"])
     write_windows(tmp_path / "sleep", ["Fpz-Cz", "Pz-Oz"])
 

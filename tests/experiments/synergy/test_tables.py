@@ -27,7 +27,7 @@ def test_losses_are_compared_over_splits(tmp_path):
     assert (tmp_path / "synergy.png").is_file()
 
 
-def test_labels_of_utterances_are_compared_apart_from_retrieval(tmp_path):
+def test_labels_of_utterances_have_a_separate_table(tmp_path):
     rows = [row("utterances", "m3g, product", 0, 0.01), row("utterances", "supervised", 0, 0.8)]
     rows[0]["metrics"]["probe"] = 0.9
     del rows[1]["metrics"]["score"]

@@ -65,7 +65,7 @@ def test_the_coupling_of_a_batch_with_four_views_is_differentiable():
 
 
 def test_large_systems_small_epsilon_and_float32_agree_with_the_dense_form():
-    """Above the size of a direct factorisation; the two gradients share only the solve."""
+    """These systems are too large for a direct factorisation; the two gradients share only the solve."""
     views = points(3, 64)
     for epsilon, dtype, rtol in ((0.05, torch.float64, 1e-4), (0.01, torch.float64, 1e-3), (0.05, torch.float32, 1e-2)):
         x = views.to(dtype).requires_grad_()
@@ -114,7 +114,7 @@ def test_a_piecewise_constant_coupling_is_an_error():
 
 @pytest.mark.parametrize("sizes", [(2, 4, 3), (4, 2, 3, 2), (2, 2, 3, 2, 2)])
 def test_views_may_have_different_sizes(sizes):
-    """Whichever view the contraction eliminates, and however it groups the others."""
+    """The result must not depend on the view that the contraction eliminates or on how it groups the others."""
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(n, 3, generator=generator, dtype=torch.float64).requires_grad_() for n in sizes]
 

@@ -49,7 +49,7 @@ def test_the_variance_of_dependent_draws_is_that_between_halves():
     assert mass_variance(torch.ones(2, 8), 4).tolist() == [0.0, 0.0]
 
 
-def test_the_variance_is_larger_if_few_components_have_it():
+def test_the_variance_estimate_includes_its_error_if_few_components_dominate():
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(5000, 4, 5, generator=generator, dtype=torch.float64)
     errors = weights.sum((1, 2)) / mass_variance(weights.flatten(1), 4).sqrt()
@@ -71,7 +71,7 @@ def test_two_standard_errors_cover_nine_draws_in_ten(noise, epsilon):
     assert sum(abs(score) <= 2 for score in scores) >= 180
 
 
-def test_the_true_matching_is_pulled_as_the_full_tensor_would_be():
+def test_pulls_of_the_true_matching_equal_those_of_its_full_tensor():
     problem = problem_of((4, 4, 4), b=2)
     matching = _TrueMatching(problem, torch.tensor([[1.0], [2.0]], dtype=torch.float64))
     tensor = torch.zeros(2, 4, 4, 4, dtype=torch.float64)

@@ -117,7 +117,7 @@ def test_two_views_need_no_samples(cost):
 
 
 @BOTH_COSTS
-def test_sizes_may_differ_and_weights_too(cost):
+def test_sizes_and_weights_may_differ(cost):
     generator = torch.Generator().manual_seed(0)
     views = [torch.nn.functional.normalize(torch.randn(n, 8, generator=generator), dim=-1) for n in (7, 9, 6)]
     weights = [torch.rand(n, generator=generator) + 0.5 for n in (7, 9, 6)]

@@ -9,7 +9,7 @@ from m3g.cli import main
 
 
 def test_variables_of_slurm_do_not_change_a_run(finished, tmp_path, monkeypatch, capfd):
-    """With `srun` installed, and inside a job with several tasks, the command trains the same in this one process."""
+    """Even with `srun` installed and in a job of several tasks, the command trains in one process, as without."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
     srun = tmp_path / "bin" / "srun"

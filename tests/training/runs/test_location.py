@@ -17,7 +17,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder in which two runs were trained with relative paths: on arrays, one of them in an archive; on a table."""
+    """A folder with two runs that were trained with relative paths: on arrays (one is in an archive) and on a table."""
     folder = tmp_path_factory.mktemp("trained")
     views = np.random.default_rng(0).normal(size=(2, 60, 4))
     (folder / "data").mkdir()
