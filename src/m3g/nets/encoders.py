@@ -48,8 +48,8 @@ class MLP(nn.Module):
 class ConvNet(nn.Module):
     """Convolutional network: blocks `Conv2d(3×3, stride 2) → GroupNorm → GELU`, then average pooling.
 
-    Each block halves the side of the image. It is intended for images of 28 to 64 pixels on a CPU; for larger images,
-    use `ViT` or `TransformersEncoder`.
+    Each block halves the side of the image. The network is intended for images of 28 to 64 pixels on a CPU; for larger
+    images, use `ViT` or `TransformersEncoder`.
 
     Args:
         in_channels: 1 for grey images, 3 for colour.
@@ -81,9 +81,9 @@ class ConvNet(nn.Module):
 class EEGEncoder(nn.Module):
     """Convolutional encoder of signals, as in the paper, which follows Brüsch et al. (2023).
 
-    By default, six blocks `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU`, then a 1×1
-    convolution. `maps` returns (n, channels[-1], t), with t = 33 for 3000 samples. `forward` averages over each of
-    `pool` time intervals and flattens the result to (n, channels[-1] * pool).
+    It has one block `Conv1d(stride = kernel, padding = kernel // 2) → Dropout → GroupNorm → GELU` per kernel, six by
+    default, then a convolution of width 1. `maps` returns (n, channels[-1], t), with t = 33 for 3000 samples. `forward`
+    averages over each of `pool` time intervals and flattens the result to (n, channels[-1] * pool).
 
     Args:
         in_channels: number of signals per input.

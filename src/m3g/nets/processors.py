@@ -18,7 +18,7 @@ MAX_TOKENS = 1_000_000  # transformers represents an unknown maximum by a larger
 
 
 def processor_of(model: str) -> Processor:
-    """Return the preprocessing of a model, with its name under `model`.
+    """Return the preprocessing settings of a model, and the name of the model under `model`.
 
     For text: `tokenizer` (the JSON of a tokenizer of the library `tokenizers`), `pad` (the id of its padding token) and
     `longest` (the maximum number of tokens). For images: `size`, `mean` and `std`. For sounds: `rate` and `normalize`.

@@ -41,7 +41,8 @@ class Teacher(nn.Module):
         """Average the parameters with those of the student, with rho = `momentum`, and copy the buffers."""
         if not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be a number from 0 to 1, got {momentum!r}.")
-        # `AveragedModel` would copy the predictor and, at its first update, the student.
+        # `AveragedModel` of torch would copy the predictor, and its first update would replace the teacher's weights by
+        # those of the student.
         averages, parameters = dict(self.net.named_parameters()), dict(student.named_parameters())
         latest = [parameters[name].to(average.dtype) for name, average in averages.items()]
         get_ema_multi_avg_fn(momentum)(list(averages.values()), latest, 1)
