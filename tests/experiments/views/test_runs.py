@@ -15,6 +15,7 @@ from m3g.experiments.runner.quick import fit_quickly
 from m3g.experiments.views import runs as views
 from m3g.experiments.views import scores as views_scores
 from m3g.experiments.views import sets as view_sets
+from m3g.experiments.views.grids import TEMPERATURE
 from m3g.experiments.views.metrics import recall
 from m3g.experiments.views.scores import BATCH
 from pictures import colours
@@ -85,8 +86,8 @@ def test_runs_are_planned_executed_and_collected(sets, tmp_path):
             assert set(row["metrics"]) <= {"recall", "linear_mean", "moved", "validation"}
         elif "m3g" in row["labels"]["arm"] and row["labels"]["data"] != "plain":
             assert set(row["metrics"]["absent"]) == {"0", "0.3", "0.5", "0.7"}
-            assert "loss_options.epsilon" in row["chosen"]
-            assert row["chosen"].keys() <= {"loss_options.epsilon", BATCH}
+            assert "loss_options.temperature" in row["chosen"]
+            assert row["chosen"].keys() <= {"loss_options.temperature", BATCH}
             assert len(row["metrics"]["subsets"]) == len(sets[row["labels"]["data"]].views)
     assert "| supervised" in text
     assert "missing in training" in text
@@ -95,12 +96,12 @@ def test_runs_are_planned_executed_and_collected(sets, tmp_path):
         assert colours(tmp_path / "out" / f"{name}.png") >= 2
 
 
-def test_m3g_all_compares_all_views_at_once():
-    specs = views.EXPERIMENT.specs(Request(seeds=1, sets=["proteins", "3sources"], methods=["m3g-all"]))
+def test_m3g_compares_all_views_at_once():
+    specs = views.EXPERIMENT.specs(Request(seeds=1, sets=["proteins", "3sources"], methods=["m3g"]))
     assert {spec.settings["config"]["views_per_step"] for spec in specs} == {12, 3}
-    grids = [set(spec.labels) for spec in specs if spec.labels["stage"] == "grid"]
-    assert grids
-    assert all("loss_options.temperature" in labels for labels in grids)
+    tuned = [set(spec.labels) for spec in specs if spec.labels["stage"] == "grid" and "," not in spec.labels["arm"]]
+    assert tuned
+    assert all(TEMPERATURE in labels for labels in tuned)
 
 
 def test_canonical_readout_aligns_a_rotated_view():
