@@ -29,7 +29,7 @@ def guess(train_labels: Tensor, test_labels: Tensor) -> float:
 
 
 def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
-    """Return the chance level of each metric, by its name in `METRICS`.
+    """Return the chance level of each metric by its name in `METRICS`; `few_shot` is that of all few-shot probes.
 
     The chance level is that of the most frequent class for probes, of a random order for retrieval and matching, and of
     random directions for the geometry. For the balanced accuracy of few-shot probes, it is 1 divided by the number of
@@ -60,7 +60,7 @@ def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None)
 
 
 def chance_of(name: str, scores: dict[str, float]) -> float:
-    """Return the chance level of a metric from the result of `chance`, which has one entry for all few-shot probes."""
+    """Return the chance level of a metric from the result of `chance`."""
     return scores["few_shot" if name.startswith("few_shot_") else name]
 
 

@@ -31,7 +31,7 @@ def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None =
     """Return the first principal directions of a centred view (n, d), from the smaller of its two Gram matrices.
 
     Args:
-        view: missing rows are zero.
+        view: (n, d), zero in missing rows.
         rank: maximum number of directions; None keeps all of them.
         rows: the number of rows that are present; None counts all.
     """
@@ -65,13 +65,13 @@ def canonical(
 
     Args:
         train: k tensors (n, d_l), zero in rows without the view.
-        size: the number of components.
+        size: maximum number of components.
         ridge: ridge of D, in units of the mean variance of a view along its principal directions.
         mask: bool (k, n); the covariance of two views is over the rows that have both.
         bases: the principal directions to which each view is reduced; None keeps all.
         within: whether C includes the covariances within a view. Without them and without a ridge, the eigenvalue
-            divided by k - 1 is the mean correlation over pairs of views. With them, a large ridge favours directions of
-            large variance, even if they are uncorrelated between views.
+            divided by k - 1 is the mean correlation over pairs of views if all mapped views have the same variance.
+            With them, a large ridge favours directions of large variance, even if they are uncorrelated between views.
 
     Example:
         >>> x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
@@ -113,7 +113,8 @@ class CanonicalViews:
         views: k tensors (n, d_l) of training rows.
         mask: bool (k, n), True where a row has a view; the maps are fitted on complete rows.
         size: number of features of the common space; None means that of the view with the fewest features.
-        ridge: in units of the mean variance of a view along its principal directions.
+        ridge: ridge of the covariances within a view, in units of the mean variance of the view along its principal
+            directions.
 
     Example:
         >>> random = torch.Generator().manual_seed(0)

@@ -66,15 +66,18 @@ def few_shot_probe(
     """Return the test scores of a `ChannelProbe` trained with `shots` labels per class.
 
     The protocol is modelled on that of the paper, which follows Brüsch et al. (2023): `shots` rows per class for
-    training and as many for early stopping by their loss; AdamW with learning rate 1e-3; evaluation on all test rows.
-    Features are standardised with the statistics of the drawn training rows. Scores are averaged over `draws` draws.
+    training, and as many held-out rows, whose loss determines early stopping; AdamW with learning rate 1e-3; evaluation
+    on all test rows. Features are standardised with the statistics of the drawn training rows. Scores are averaged over
+    `draws` draws.
 
     Args:
         train, test: features of the channels (k, n, width), of equal width.
         train_labels, test_labels: (n,).
         shots: labels per class; every class requires twice as many training rows.
         draws: number of probes to average.
-        epochs, batch_size, patience: maximum number of epochs, batch size, epochs without progress before stopping.
+        epochs: maximum number of epochs.
+        batch_size: rows per step.
+        patience: number of epochs without progress after which training stops.
         seed: seed of the draws.
 
     Example:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from m3g import _checks
 
-SAMPLED, ROUNDS = 64, 10  # points per cell used by k-means, and its iterations
+SAMPLED, ROUNDS = 64, 10  # maximum number of points per cell used by k-means, and number of its iterations
 PROBED, MIN_PROBED = 0.1, 32  # cells nearest to the query that are searched: the fraction of all cells, and the minimum
 
 

@@ -183,7 +183,7 @@ def _bases(views: Sequence[Tensor], mask: Tensor) -> list[Basis]:
 
 
 def _maps(views: Sequence[Tensor], mask: Tensor, bases: list[Basis], *, size: int, ridge: float) -> list[Tensor]:
-    """Return directions (d_l, size) with weighted components, padded with zero columns if there are fewer."""
+    """Return directions (d_l, size) with weighted components, padded with zero columns to `size`."""
     directions, eigenvalues = canonical(views, size=size, ridge=ridge, mask=mask, bases=bases, within=False)
     weights = (eigenvalues / (len(views) - 1)).clamp(min=0).sqrt()
     pad = (0, size - len(weights))
@@ -221,7 +221,7 @@ def _held_out_scores(
                 ranks.setdefault(Choice(standardized, ridge), []).append(rank)
     defined = {choice: [value for value in values if not math.isnan(value)] for choice, values in ranks.items()}
     scored = {choice: sum(values) / len(values) for choice, values in defined.items() if values}
-    return scored or {Choice(True, 1.0): math.nan}  # default choice, with too few rows to hold some out
+    return scored or {Choice(True, 1.0): math.nan}  # default choice if there are too few rows to hold some out
 
 
 def mean_reciprocal_rank(embeddings: Tensor, mask: Tensor | None = None) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
 Colour = tuple[float, ...]
-MAX_LEGEND_ENTRIES = 20  # maximum number of classes in the legend; more are labelled in the map
+MAX_LEGEND_ENTRIES = 20  # maximum number of classes in the legend; if there are more, they are labelled in the map
 MAX_LABELS = 80  # maximum number of labels in the map, of the most frequent classes
 MAX_LABEL_LENGTH = 18  # maximum number of characters of a label
 LINKED = 12  # number of objects whose views are connected
@@ -83,7 +83,7 @@ def plot_map(
         axis.scatter(*places[chosen].T, s=6, alpha=0.9, color=[colour[i] for i in chosen], linewidths=0)
         axis.set_title(name, fontsize=10)
     for axis in figure.axes:
-        axis.set(xticks=[], yticks=[], box_aspect=1)  # the axes of such a map have no unit
+        axis.set(xticks=[], yticks=[], box_aspect=1)  # the axes of a t-SNE have no unit
         axis.spines[:].set_color("0.8")
     if len(names) <= MAX_LEGEND_ENTRIES:
         dots = [overview.scatter([], [], s=40, color=[tone], linewidths=0) for tone in palette]
@@ -135,7 +135,7 @@ def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str]
 
 
 def tsne(points: Tensor) -> Tensor:
-    """Return positions in the plane (n, 2), initialised with the first two principal components."""
+    """Return t-SNE positions in the plane (n, 2), initialised with the first two principal components."""
     _checks.extra("sklearn", "train")
     from sklearn.manifold import TSNE
 
@@ -148,7 +148,7 @@ def tsne(points: Tensor) -> Tensor:
 
 
 def colours(count: int) -> list[Colour]:
-    """Return `count` distinguishable colours that are dark enough for a white background."""
+    """Return `count` distinguishable colours."""
     matplotlib = _checks.extra("matplotlib", "plot")
     if count <= MAX_LEGEND_ENTRIES:
         return [matplotlib.colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]

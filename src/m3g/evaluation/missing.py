@@ -125,10 +125,10 @@ def without_views(
     return {"every_subset": k <= ALL_UP_TO, "subsets": subset_scores, "curve": curve, "chance": chance}
 
 
-def _remaining(present: Tensor, fraction: float, *, seed: int) -> Tensor:
-    """Return the entries, bool (k, n), that remain after a random fraction is dropped; every object keeps one."""
+def _remaining(present: Tensor, rate: float, *, seed: int) -> Tensor:
+    """Return the entries, bool (k, n), that remain at a drop rate; every object keeps at least one."""
     draws = torch.rand(present.shape, generator=torch.Generator().manual_seed(seed))
-    return drop_entries(present, draws, fraction=fraction)
+    return drop_entries(present, draws, fraction=rate)
 
 
 def _is_in(subset: tuple[int, ...], k: int) -> Tensor:

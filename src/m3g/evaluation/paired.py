@@ -49,11 +49,11 @@ def paired(
     test_to_train: float = 0.0,
     split_of: Callable[[Key], Hashable] = lambda key: key,
 ) -> Difference:
-    r"""Compare two arms on J common seeds or random splits by Student's t.
+    r"""Compare two arms on J common seeds or random splits by a paired t-test.
 
     Random splits of the same objects overlap, so their differences are correlated. The variance of the mean is then
     estimated by :math:`(1/J + n_\text{test}/n_\text{train})\, s^2` instead of :math:`s^2 / J`, with J - 1 degrees of
-    freedom (Nadeau and Bengio, 2003).
+    freedom, where :math:`s^2` is the variance of the differences (Nadeau and Bengio, 2003).
 
     Args:
         ours, theirs: scores by key, such as a seed, a split, or a setting of a split; keys in both are compared.
@@ -97,8 +97,8 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
 
     If an arm lacks the views that a measure requires in a row, its score is NaN, and the row is excluded from the mean
     of this arm. The result is the difference of the two means, even if the arms lack different views. `half_width`
-    is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric interval is never
-    too narrow.
+    is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric interval contains
+    that interval.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))
@@ -110,7 +110,7 @@ def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Diffe
     values = values[~np.isnan(values).all(1)]
     if np.isnan(values).all(0).any() or len(values) == 0:
         return Difference(math.nan, math.nan, 0)
-    # scipy.stats.bootstrap draws other resamples from the same seed, which would change printed intervals.
+    # scipy.stats.bootstrap would draw other resamples from the same seed, and thus change published intervals.
     random = np.random.default_rng(seed)
     present = ~np.isnan(values)
     weighted = np.nan_to_num(values)

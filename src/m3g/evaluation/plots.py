@@ -115,7 +115,10 @@ _BLUE, _ORANGE = "#0072b2", "#d55e00"
 _MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
     (
         "Accuracy of a probe",
-        (("linear", "embeddings of the shown views", _BLUE), ("linear_raw", "their raw features", _ORANGE)),
+        (
+            ("linear", "embeddings of the shown views", _BLUE),
+            ("linear_raw", "raw features of the shown views", _ORANGE),
+        ),
     ),
     ("R@1 in a view that is not shown", (("recall_at_1", "query from the shown views", _BLUE),)),
 )

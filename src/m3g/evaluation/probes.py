@@ -107,7 +107,9 @@ def knn_rows(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Ten
     """Return 1 for each test row that `knn_accuracy` counts as correct and 0 for the others: (n,)."""
     check_train_and_test(train, train_labels, test, test_labels)
     if not 1 <= neighbours <= len(train):
-        raise ValueError(f"neighbours must be a number from 1 to {len(train)} (training rows), got {neighbours}.")
+        raise ValueError(
+            f"neighbours must be a number from 1 to {len(train)}, the number of training rows, got {neighbours}."
+        )
     _checks.extra("sklearn", "train")
     from sklearn import config_context
     from sklearn.neighbors import KNeighborsClassifier

@@ -93,8 +93,8 @@ def evaluate(
         raw: the same train and test rows with the inputs as features, for reference.
         linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.
         missing: add scores with missing views.
-        readout: reduction of the views of an object to one vector, see `read_out`. A cost is used for retrieval and
-            missing views only, and adds the probe `linear_query`.
+        readout: reduction of the views of an object to one vector, see `read_out`. A cost is used only for
+            `recall_from_others`, the scores with missing views, and the additional probe `linear_query`.
 
     Example:
         >>> import torch

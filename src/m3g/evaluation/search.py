@@ -40,9 +40,10 @@ def search(
     """Return the objects that are most similar to each query; both may have missing views.
 
     By default, queries and objects are represented by the mean of the unit vectors of their present views and compared
-    by cosine. With a cost as `readout`, the cost computes a vector from the views of the query, which is compared with
-    the views of an object that the query lacks. If the query lacks none of them, each view of the object is compared
-    with the vector computed from the other views of the query. If the query has no other view, the similarity is -1.
+    by cosine. With a cost as `readout`, a vector computed by the cost from the views of the query is compared with
+    those views of an object that are missing in the query. If the query has all views of the object, each of them is
+    compared with the vector computed from the other views of the query. If the query has no other view, the similarity
+    is -1.
 
     Args:
         queries: (k, q, d); entries that `query_mask` marks as missing are not read.
