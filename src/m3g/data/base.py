@@ -76,10 +76,10 @@ class ViewsData(LightningDataModule):
         super().__init__()
         self._batch_size = None if batch_size is None else _checks.positive_int("batch_size", batch_size)
         self.seed = _checks.seed("seed", seed)
-        most = max(MAX_WORKERS, 2 * (os.cpu_count() or 1))
+        max_workers = max(MAX_WORKERS, 2 * (os.cpu_count() or 1))
         self.num_workers = _checks.whole("num_workers", num_workers)
-        if self.num_workers > most:
-            raise ValueError(f"num_workers must be at most {most} processes on this machine, got {num_workers}.")
+        if self.num_workers > max_workers:
+            raise ValueError(f"num_workers must be at most {max_workers} processes on this machine, got {num_workers}.")
         self.datasets: dict[Split, Dataset[Batch]] = {}
         self.scaling: list[tuple[Tensor, Tensor] | None] = []
         self.inputs: list[Recipe] = []

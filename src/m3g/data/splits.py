@@ -80,7 +80,7 @@ def given_split(names: Sequence[object], groups: np.ndarray | None = None) -> di
 
 
 def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
-    """Return the rows of each split from a published list: a .csv file with a line `subject,split` per subject.
+    """Return the rows of each split from a published list: a .csv file with the columns `subject` and `split`.
 
     Listed subjects without rows are ignored; a subject in two splits or in none raises an error.
     """

@@ -89,7 +89,7 @@ def test_errors_of_invalid_signals_are_one_sentence(recordings, tmp_path):
         Signals(recordings, channels=["F3", "F3"])
     with pytest.raises(ValueError, match="at least 2 samples"):
         Signals(recordings, window=1)
-    with pytest.raises(ValueError, match="at most 50, the samples"):
+    with pytest.raises(ValueError, match="at most 50, the number of samples"):
         Signals(recordings, window=60)
     with pytest.raises(ValueError, match=r"name of an array in .*\(X\), got 'signals'"):
         Signals(write(X=good))

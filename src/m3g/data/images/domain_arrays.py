@@ -50,11 +50,11 @@ class AlignedRows(Dataset[Batch]):
         return {"views": list(views), "mask": None, "label": self.labels[index[0]], "index": index[0]}
 
 
-def shifted(images: Tensor, most: int, random: np.random.Generator) -> Tensor:
-    """Shift each image (n, c, h, w) by up to `most` pixels along both axes, repeating its border."""
+def shifted(images: Tensor, max_shift: int, random: np.random.Generator) -> Tensor:
+    """Shift each image (n, c, h, w) by up to `max_shift` pixels along both axes, repeating its border."""
     n, _, height, width = images.shape
-    padded = pad(images, (most, most, most, most), mode="replicate")
-    down, right = (torch.from_numpy(random.integers(0, 2 * most + 1, n)) for _ in range(2))
+    padded = pad(images, (max_shift,) * 4, mode="replicate")
+    down, right = (torch.from_numpy(random.integers(0, 2 * max_shift + 1, n)) for _ in range(2))
     rows = down[:, None] + torch.arange(height)
     columns = right[:, None] + torch.arange(width)
     image = torch.arange(n)[:, None, None]

@@ -58,7 +58,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
 
 
 def version_of(path: Path) -> tuple[int, int]:
-    """Return the modification time and size of a file, so that a cache of its content notices changes."""
+    """Return the modification time and size of a file, as a cache key that changes with its content."""
     status = path.stat() if path.exists() else None
     return (0, 0) if status is None else (status.st_mtime_ns, status.st_size)
 

@@ -114,7 +114,7 @@ def prepare_recordings(
                     f"recordings must be readable, got {source.name!r} ({reason.rstrip('.')}): repair it, or set skip "
                     "to skip such recordings."
                 ) from error
-            target.unlink(missing_ok=True)  # may exist from an earlier state of the folder
+            target.unlink(missing_ok=True)  # may exist from an earlier call
             skipped[source.name] = reason
             log.warning("%s is skipped: %s", source.name, reason)
     if not files:
@@ -145,7 +145,7 @@ def _sizes(source: Source) -> list[tuple[str, int]]:
 
 
 def _origin(target: Path) -> str | None:
-    """Return the origin recorded in a prepared file; None if it does not exist or cannot be read."""
+    """Return the settings and source files stored in a prepared file; None if it cannot be read."""
     try:
         with Archive(target) as stored:
             return str(stored["origin"])

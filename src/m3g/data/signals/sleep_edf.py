@@ -16,7 +16,7 @@ STAGES = {"W": "W", "1": "N1", "2": "N2", "3": "N3", "4": "N3", "R": "R"}
 
 
 def find(folder: Path) -> list[Source]:
-    """Return all recordings below the folder, sorted by name: SC4ssN is night N of subject ss."""
+    """Return all recordings below the folder, sorted by name; the name SC4ssN means night N of subject ss."""
     hypnograms = {path.name[:6]: path for path in sorted(folder.rglob("*-Hypnogram.edf"))}
     sources = []
     for path in sorted(folder.rglob("*-PSG.edf"), key=lambda path: path.name):

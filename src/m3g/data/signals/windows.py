@@ -36,7 +36,7 @@ class Signals(ViewsData):
         batch_size: windows per step and process.
         val, test: fractions of the subjects held out.
         split_seed: seed of the split.
-        splits: a .csv file with a line `subject,split` per subject, instead of val, test and split_seed.
+        splits: a .csv file with the columns `subject` and `split`, used instead of val, test and split_seed.
         seed: seed of the training order.
         num_workers: processes that prepare batches.
     """
@@ -155,7 +155,9 @@ def _read(
         raise ValueError(f"window must be at least 2 samples, because each window is scaled separately, got {length}.")
     per_recording, rest = divmod(data.shape[-1], length)
     if per_recording == 0:
-        raise ValueError(f"window must be at most {data.shape[-1]}, the samples of a recording, got {length}.")
+        raise ValueError(
+            f"window must be at most {data.shape[-1]}, the number of samples of a recording, got {length}."
+        )
     if rest:
         log.info(
             "%s: the last %d of %d samples of a recording do not fill a window and are dropped.",

@@ -19,7 +19,7 @@ SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16  # lines after the first that determin
 
 
 def read_names(content: BufferedReader, suffix: str) -> tuple[str, list[str]]:
-    """Return the separator and the entries of the first line of an open file, which is rewound."""
+    """Return the separator and the cells of the first line of an open file, which is rewound."""
     lines = io.TextIOWrapper(content, encoding="utf-8-sig", newline="")
     try:
         first = lines.readline(limits.MAX_HEADER_LENGTH)
@@ -35,9 +35,9 @@ def read_names(content: BufferedReader, suffix: str) -> tuple[str, list[str]]:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    r"""Return the separator that splits all lines into the same number of entries.
+    r"""Return the separator that splits all lines into the same number of cells.
 
-    If several or none do, return the one with the most entries in the first line.
+    If several or none do, return the one with the most cells in the first line.
 
     Example:
         >>> find_separator(["size;note\n", "1,5;a, b\n"]), find_separator(["a\tb\n"]), find_separator(["a,b\n"])
@@ -46,8 +46,8 @@ def find_separator(lines: Sequence[str]) -> str:
 
     def quality(separator: str) -> tuple[bool, int]:
         try:
-            sizes = [len(entries) for entries in csv.reader(lines, delimiter=separator)]
-        except csv.Error:  # an entry of more than 131 072 characters
+            sizes = [len(cells) for cells in csv.reader(lines, delimiter=separator)]
+        except csv.Error:  # a cell of more than 131 072 characters
             sizes = [len(next(csv.reader(lines[:1], delimiter=separator), [])), 0]
         same = all(size == sizes[0] for size in (sizes[:-1] if len(sizes) > 2 else sizes))  # the last may be truncated
         return same and sizes[0] > 1, sizes[0] if sizes else 0
@@ -55,15 +55,15 @@ def find_separator(lines: Sequence[str]) -> str:
     return max(SEPARATORS, key=quality) if lines and lines[0] else ","
 
 
-def column_names(entries: Sequence[object]) -> list[str]:
-    """Return one name per column, `Unnamed: 0` for an empty name as in pandas; reject duplicate names.
+def column_names(cells: Sequence[object]) -> list[str]:
+    """Return one name per column, `Unnamed: 0` for an empty first cell as in pandas; reject duplicate names.
 
     Example:
         >>> column_names(["", "age", " size"])
         ['Unnamed: 0', 'age', 'size']
     """
-    stripped = ["" if entry is None else str(entry).strip() for entry in entries]
-    names = [entry or f"Unnamed: {i}" for i, entry in enumerate(stripped)]
+    stripped = ["" if cell is None else str(cell).strip() for cell in cells]
+    names = [cell or f"Unnamed: {i}" for i, cell in enumerate(stripped)]
     if len(set(names)) < len(names) or not any(stripped):
         got = f"{Counter(names).most_common(1)[0][0]!r} twice" if any(stripped) else "no names"
         raise csv.Error(f"its first line must have a different name for every column, got {got}")
@@ -71,7 +71,9 @@ def column_names(entries: Sequence[object]) -> list[str]:
 
 
 def notes_on_names(names: Sequence[str]) -> list[str]:
-    """Return a note if the first line may be a row of data: it has numbers that do not increase from left to right.
+    """Return a note if the first line may be a row of data because some of its names are numbers.
+
+    The numbers 0, 1, 2, … or 1, 2, 3, …, and three or more increasing numbers, are accepted as names.
 
     Example:
         >>> notes_on_names(["name", "0", "1"]), notes_on_names(["350.5", "351", "351.5"])
@@ -90,7 +92,7 @@ def notes_on_names(names: Sequence[str]) -> list[str]:
 
 
 def check_widths(file: Path, separator: str) -> None:
-    """Raise an `OSError` that names the first row whose number of entries differs from that of the first line."""
+    """Raise an `OSError` that names the first row whose number of cells differs from that of the first line."""
     with open(file, newline="", encoding="utf-8-sig") as lines:
         rows = csv.reader(lines, delimiter=separator)
         width = len(next(rows, []))

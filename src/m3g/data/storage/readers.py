@@ -48,9 +48,9 @@ class ArrayFiles(contextlib.ExitStack):
             path: the file.
             name: the argument that error messages refer to.
             text: allow columns of strings.
-            notes: if given, columns that count or identify the rows are dropped, because they are not features; notes
-                on dropped and constant columns are appended.
-            columns: if given, the names of the columns of a table are appended.
+            notes: list to which notes on dropped and constant columns are appended. If given, columns that number or
+                identify the rows are dropped, because they are not features.
+            columns: list to which the names of the columns of a table are appended.
         """
         given, key = str(path), None
         if ".npz:" in given or ".mat:" in given:
@@ -111,7 +111,9 @@ class ArrayFiles(contextlib.ExitStack):
 
 
 def file_names(paths: Sequence[str | Path]) -> list[str]:
-    """Return a distinct name for each file: its stem, the name of its array if stems repeat, or `view` and its number.
+    """Return a distinct name for each file: its stem or, if stems repeat, the name of its array.
+
+    If neither is distinct, the names are `view0`, `view1` and so on.
 
     Example:
         >>> file_names(["x/a.npy", "b.npz:u"]), file_names(["c.mat:X{1}", "c.mat:X{2}"]), file_names(["a.npy", "a.csv"])
@@ -127,7 +129,7 @@ def file_names(paths: Sequence[str | Path]) -> list[str]:
 def _array_of_table(
     table: DataFrame, file: Path, name: str, *, text: bool, notes: list[str] | None, columns: list[str] | None
 ) -> np.ndarray:
-    """Return the values of a table without its index and, if `notes` are given, columns that identify the rows."""
+    """Return the values of a table without its index; if `notes` are given, also without columns of row identifiers."""
     given = str(file)
     _check_header(table, file, name)
     table = _without_index(table, given, [] if notes is None else notes)
@@ -187,7 +189,7 @@ def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
 
 
 def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
-    """Drop columns of whole numbers that count or identify the rows; add notes on them and on constant columns."""
+    """Drop columns of row numbers or identifiers; add notes on them and on constant columns."""
     from m3g.data.tables.kinds import Guess
 
     kept = []
@@ -233,15 +235,15 @@ def _pick(stored: Archive, key: str | None, file: Path, name: str) -> np.ndarray
 
 
 def _check_header(table: DataFrame, file: Path, name: str) -> None:
-    """Reject a delimited file without a header line, because its first row would be lost."""
+    """Reject a delimited file without a header line, whose first row would be lost, or with too few names."""
     if file.suffix.lower() not in (".csv", ".tsv"):
         return
     columns = [str(column) for column in table.columns]
     if table.index.nlevels > 1 or table.index.dtype.kind not in "iu" or (table.index != np.arange(len(table))).any():
-        # pandas uses the first entries as an index if lines have more entries than there are names
+        # pandas uses the first cells as an index if lines have more cells than there are names
         raise ValueError(
-            f"{name} must be tables with one name per column, got lines with more entries than the {len(columns)} "
-            f"names in {str(file)!r}: write numbers with a decimal point, or separate the entries by semicolons."
+            f"{name} must be tables with one name per column, got lines with more cells than the {len(columns)} "
+            f"names in {str(file)!r}: write numbers with a decimal point, or separate the cells by semicolons."
         )
     numbered = columns == [str(c) for c in range(len(columns))]
     if not numbered and all(_is_number(column) for column in columns):

@@ -86,7 +86,7 @@ class Collector:
     def __init__(self, views: int = 1) -> None:
         self._pieces: list[np.ndarray] = []
         self._bytes = 0
-        self._most = IN_MEMORY // views
+        self._max_bytes = IN_MEMORY // views
         self._file: IO[bytes] | None = None
         self._rows = 0
 
@@ -97,7 +97,7 @@ class Collector:
             return
         self._pieces.append(piece)
         self._bytes += piece.nbytes
-        if piece.dtype != object and self._bytes > self._most:
+        if piece.dtype != object and self._bytes > self._max_bytes:
             self._file = tempfile.TemporaryFile(prefix="m3g-")  # noqa: SIM115 - it stays open as long as the rows exist
             pieces, self._pieces = self._pieces, [piece[:0]]
             for part in pieces:

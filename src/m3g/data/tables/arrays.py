@@ -28,12 +28,12 @@ SplitRows: TypeAlias = Callable[[int], tuple[Tensor | None, dict[Split, np.ndarr
 class Arrays(ViewsData):
     """Arrays of numbers in k files, one per view: row i of every file is the same object.
 
-    Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; also a sparse matrix saved by scipy), `.mat`
-    (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv`, `.tsv` or `.xlsx`
-    with the column names in the first line, `.json`, or `.parquet`. Columns of a table that count or identify the rows
-    are dropped with a note, unless the table is read on demand. Arrays may have any number of axes; the first axis
-    indexes the rows. An `.npy` or `.parquet` file of more than 128 MiB / k is not loaded: its rows are read on demand.
-    Each feature is standardised with the mean and standard deviation of the training rows.
+    Files are `.npy`, `.npz` (`file.npz:key` selects one of several arrays; a sparse matrix saved by scipy is converted
+    to dense), `.mat` (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv`,
+    `.tsv` or `.xlsx` with the column names in the first line, `.json`, or `.parquet`. Columns of a table that number or
+    identify the rows are dropped with a note, unless the table is read on demand. Arrays may have any number of axes;
+    the first axis indexes the rows. An `.npy` or `.parquet` file of more than 128 MiB / k is not loaded: its rows are
+    read on demand. Each feature is standardised with the mean and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.

@@ -66,8 +66,8 @@ class Guess:
         self.count = 0
         self.distinct: set[str] = set()
         self.longest = 0
-        self._start: int | None = None  # the number of row 0 in a column that counts the rows
-        self._counts_rows = True
+        self._start: int | None = None  # the number of row 0 in a column that numbers the rows
+        self._numbers_rows = True
         self._named = _IDENTIFIER.fullmatch(name) is not None
         self._prefix: str | None = None  # of the codes in the column
         self._hashes: set[int] | None = set()  # of the cells; None once the column cannot identify the rows
@@ -76,8 +76,8 @@ class Guess:
 
     @property
     def open(self) -> bool:
-        """Whether the column may still identify its rows."""
-        return self._counts_rows or self._hashes is not None
+        """Whether the column may still number or identify its rows."""
+        return self._numbers_rows or self._hashes is not None
 
     def update(self, start: int, cells: Sequence[object]) -> None:
         """Inspect the cells of consecutive rows, the first of which has the number `start`."""
@@ -98,11 +98,11 @@ class Guess:
                 self._identify(row, cell, kind)
 
     def _identify(self, row: int, cell: object, kind: str) -> None:
-        """Update whether the column may count or identify its rows."""
+        """Update whether the column may number or identify its rows."""
         number = _whole(cell) if kind == "number" else None
         if self._start is None and number is not None:
             self._start = number - row
-        self._counts_rows = self._counts_rows and number is not None and number - row == self._start in (0, 1)
+        self._numbers_rows = self._numbers_rows and number is not None and number - row == self._start in (0, 1)
         if self._hashes is not None:
             text, before = str(cell), len(self._hashes)
             is_word = number is not None or (kind == "text" and not any(map(str.isspace, text)))
@@ -132,8 +132,8 @@ class Guess:
         """
         if self.count == 0:
             return "is empty"
-        if self.count == num_rows > 2 and self._counts_rows:
-            return "counts the rows"
+        if self.count == num_rows > 2 and self._numbers_rows:
+            return "numbers the rows"
         if self.count == num_rows > 2 and self._hashes is not None:
             return "identifies the rows"
         if "text" in self.first and self._slashes:

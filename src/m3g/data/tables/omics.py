@@ -119,7 +119,7 @@ def _open(file: Path, *, backed: str | None = None) -> AnnData | MuData:
 
 
 def _obs_as_stored(file: Path) -> contextlib.AbstractContextManager[object]:
-    """Context in which mudata 0.3 does not copy columns of the modalities to `obs`, which would emit a warning."""
+    """Context in which mudata 0.3 does not copy columns of the modalities to `obs`, because copying emits a warning."""
     if file.suffix == ".h5mu":
         return _checks.extra("mudata", "omics").set_options(pull_on_update=False)
     return contextlib.nullcontext()

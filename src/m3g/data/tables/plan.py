@@ -79,7 +79,7 @@ def plan_views(
 def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
     """Return the kind of every column that is a feature: image, audio, text, vector, number, date or category.
 
-    Columns that count or identify the rows, that are empty, or that have ambiguous dates are skipped with a note.
+    Columns that number or identify the rows, that are empty, or that have ambiguous dates are skipped with a note.
     """
     known = {column: kind_of_type(source.types[column]) for column in columns}
     guesses = {column: Guess(column) for column in columns if known[column] != "vector"}

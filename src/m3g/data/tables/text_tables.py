@@ -28,18 +28,18 @@ SMALL_WORKBOOK = 2**26  # bytes of content up to which the ratio is not checked
 
 
 def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
-    """Return a table with every cell as text, which the readers interpret, and notes on inferred properties."""
+    """Return a table of uninterpreted text cells, and notes on inferred properties."""
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     separator = None
     try:
         with open(file, "rb") as content:
-            separator, entries = delimited.read_names(content, file.suffix)
-            names = delimited.column_names(entries)
+            separator, cells = delimited.read_names(content, file.suffix)
+            names = delimited.column_names(cells)
             table = reader.read_csv(
                 content,
                 parse_options=reader.ParseOptions(delimiter=separator, newlines_in_values=True),
                 convert_options=reader.ConvertOptions(
-                    column_types=dict.fromkeys(entries, arrow.string()),
+                    column_types=dict.fromkeys(cells, arrow.string()),
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=True,
                     null_values=[""],
