@@ -25,15 +25,15 @@ views = torch.stack([angles.cos(), angles.sin()], -1)  # (k, n, d) = (3, 6, 2)
 costs = m3g.CircularVariance()(views).dense()[0]  # of all n^k = 216 tuples
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), width_ratios=[1, 1, 1.35], layout="constrained")
-for axis, chosen in zip(axes, [(0, 0, 0), (0, 2, 4)]):
+for axis, indices in zip(axes, [(0, 0, 0), (0, 2, 4)]):
     for l, shape in enumerate("os^"):
         axis.scatter(*views[l].T, c=[f"C{i}" for i in range(n)], marker=shape, s=50, alpha=0.35)
-        point = views[l, chosen[l]]
-        axis.scatter(*point, c=f"C{chosen[l]}", marker=shape, s=90, edgecolors="black", zorder=3)
+        point = views[l, indices[l]]
+        axis.scatter(*point, c=f"C{indices[l]}", marker=shape, s=90, edgecolors="black", zorder=3)
         axis.annotate("", point * 0.93, (0, 0), arrowprops={"arrowstyle": "->", "color": "0.5"})
-    mean = torch.stack([views[l, chosen[l]] for l in range(k)]).mean(0)
+    mean = torch.stack([views[l, indices[l]] for l in range(k)]).mean(0)
     axis.annotate("", mean, (0, 0), arrowprops={"arrowstyle": "-|>", "lw": 2.5, "color": "black"})
-    axis.set(title=f"tuple {chosen}: cost {costs[chosen]:.2f}", aspect="equal", xticks=[], yticks=[])
+    axis.set(title=f"tuple {indices}: cost {costs[indices]:.2f}", aspect="equal", xticks=[], yticks=[])
 
 true = costs[range(n), range(n), range(n)]
 axes[2].hist(costs.flatten(), bins=24, color="0.8", label=f"all {n**k} tuples")

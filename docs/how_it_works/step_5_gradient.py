@@ -26,10 +26,10 @@ figure, axes = plt.subplots(1, 4, figsize=(11, 3.1), width_ratios=[1, 1, 1, 1.4]
 for axis, name, matrix in zip(axes, ["truth, $I/n$", "best, $P_{12}$", "$I/n - P_{12}$"], [true, best, true - best]):
     axis.imshow(matrix.numpy(), cmap="RdBu", vmin=-1 / n, vmax=1 / n)
     axis.set(title=name, xticks=[], yticks=[])
-points, down = views.detach(), -views.grad
+points, descent = views.detach(), -views.grad
 for l, shape in enumerate("os^"):
     axes[3].scatter(*points[l].T, c=[f"C{i}" for i in range(n)], marker=shape, s=50, edgecolors="black", linewidths=0.5)
-axes[3].quiver(*points.flatten(0, 1).T, *down.flatten(0, 1).T, width=0.006, angles="xy")
+axes[3].quiver(*points.flatten(0, 1).T, *descent.flatten(0, 1).T, width=0.006, angles="xy")
 axes[3].set(title=f"direction of descent (gap {gap:.3f})", aspect="equal", xticks=[], yticks=[])
 axes[3].margins(0.2)
 

@@ -58,13 +58,13 @@ def recall_at_1(epsilon):
     return 100 * float(recall[~torch.eye(k, dtype=torch.bool)].mean())
 
 
-tried = [0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5]
+values = [0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5]
 figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
-axis.semilogx(tried, [recall_at_1(epsilon) for epsilon in tried], "o-")
-axis.set_xticks(tried, [f"{epsilon:g}" for epsilon in tried])
+axis.semilogx(values, [recall_at_1(epsilon) for epsilon in values], "o-")
+axis.set_xticks(values, [f"{epsilon:g}" for epsilon in values])
 axis.set(xlabel=r"$\varepsilon$ in the scale of the definition", ylabel="R@1, %")
-above = axis.secondary_xaxis("top", functions=(lambda epsilon: 9 * epsilon, lambda epsilon: epsilon / 9))
-above.set_xticks([9 * epsilon for epsilon in tried], [f"{9 * epsilon:.2g}" for epsilon in tried])
-above.set_xlabel(r"$\varepsilon$ in the scale of Algorithm 2 (k = 3)")
-for shown in (axis.xaxis, above.xaxis):
-    shown.minorticks_off()
+top_axis = axis.secondary_xaxis("top", functions=(lambda epsilon: 9 * epsilon, lambda epsilon: epsilon / 9))
+top_axis.set_xticks([9 * epsilon for epsilon in values], [f"{9 * epsilon:.2g}" for epsilon in values])
+top_axis.set_xlabel(r"$\varepsilon$ in the scale of Algorithm 2 (k = 3)")
+for x_axis in (axis.xaxis, top_axis.xaxis):
+    x_axis.minorticks_off()
