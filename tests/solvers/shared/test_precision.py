@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 
+from m3g.solvers.shared import precision
 from m3g.solvers.shared.precision import full_precision
 
 CPU = torch.device("cpu")
@@ -43,6 +44,18 @@ def test_threads_that_overlap_restore_the_setting(medium):
         thread.join()
     assert seen == ["ieee"]  # the first has left, the second still computes in full precision
     assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
+def test_solves_that_overlap_restore_the_global_setting_of_older_versions(medium, monkeypatch):
+    monkeypatch.setattr(precision, "_BACKENDS", [])
+    first = full_precision(CPU)
+    first.__enter__()
+    second = full_precision(CPU)
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.get_float32_matmul_precision() == "highest"  # the second still computes
+    second.__exit__(None, None, None)
     assert torch.get_float32_matmul_precision() == "medium"
 
 

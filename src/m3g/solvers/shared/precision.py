@@ -56,7 +56,9 @@ class full_precision:
 
 
 def _already_full() -> bool:
-    """Return whether no setting of the user reduces precision, regardless of changes by solves in other threads."""
+    """Return whether no setting reduces precision, and no other thread has changed a setting that it will restore."""
+    if _full_matmul.num_inside > 0:
+        return False
     try:
         return torch.get_float32_matmul_precision() == "highest" and _global_setting() in ("none", "ieee")
     except RuntimeError:  # torch raises if old and new settings were mixed
