@@ -60,8 +60,9 @@ class Measured:
 def interval(fraction: float, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % interval of a fraction measured on n objects.
 
-    >>> [round(bound, 3) for bound in interval(0.9, 100)]
-    [0.826, 0.945]
+    Example:
+        >>> [round(bound, 3) for bound in interval(0.9, 100)]
+        [0.826, 0.945]
     """
     centre = (fraction + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z / (1 + Z**2 / n) * (fraction * (1 - fraction) / n + Z**2 / (4 * n**2)) ** 0.5
@@ -206,7 +207,7 @@ def _difference_cell(name: str, group: list[Measured], base: list[Measured]) -> 
     if paired_difference is None:
         return ""
     mean, half = paired_difference.mean, paired_difference.half_width
-    words = {"ahead": "better", "behind": "worse", "tie": "open"}
+    words = {"ahead": "better", "behind": "worse", "tie": "tie"}
     if name.startswith(SMALLER_IS_BETTER):
         words |= {"ahead": "worse", "behind": "better"}
     interval = _bracketed(name, mean, mean - half, mean + half, sign="+")
@@ -224,8 +225,8 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
     for seeds in common:
         our_rows, their_rows = ours[seeds].rows.get(name, {}), theirs[seeds].rows.get(name, {})
         if our_rows and our_rows.keys() == their_rows.keys():
-            found = bootstrap(our_rows, their_rows)
-            return (found, f"{found.pairs} rows") if found.pairs else (None, "")
+            over_rows = bootstrap(our_rows, their_rows)
+            return (over_rows, f"{over_rows.pairs} rows") if over_rows.pairs else (None, "")
     return None, ""
 
 
@@ -238,6 +239,6 @@ NOTE = (
 )
 PAIRED = (
     "Paired differences with 95 % intervals: Student's over common seeds; with “splits”, Student's over common splits "
-    "with the correction of Nadeau and Bengio; with “rows”, a bootstrap over the test rows of one common seed. “Open” "
+    "with the correction of Nadeau and Bengio; with “rows”, a bootstrap over the test rows of one common seed. “Tie” "
     "means that the interval contains 0, so the sign of the difference is not known."
 )
