@@ -172,8 +172,8 @@ def masked_and_scaled(
 ) -> Tensor:
     """Return views (..., k, n, d) with missing points set to zero and, with `normalize`, the others of unit length.
 
-    Non-finite entries and, with `normalize`, zero vectors are rejected. Without `check_entries`, they are
-    accepted, and the result contains NaN or inf.
+    Non-finite entries and, with `normalize`, zero vectors are rejected. Without `check_entries`, they are accepted, and
+    the result contains NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -188,7 +188,7 @@ def masked_and_scaled(
             smallest, largest = norms.aminmax()
             if not (bool(smallest > 0 if normalize else smallest >= 0) and bool(largest < math.inf)):
                 valid = (norms > 0) & (norms < math.inf) if normalize else norms < math.inf
-                _raise_for_first(~valid.squeeze(-1), views, name)
+                _raise_for_first(~valid.squeeze(-1), views, name, "finite, non-zero" if normalize else "finite")
     return views / norms if normalize else views
 
 
@@ -207,7 +207,7 @@ def _lengths(points: Tensor) -> Tensor:
     return wide.to(points.dtype)
 
 
-def _raise_for_first(invalid: Tensor, views: Tensor, name: str) -> None:
+def _raise_for_first(invalid: Tensor, views: Tensor, name: str, required: str) -> None:
     """Raise an error that describes the first invalid point; `invalid` is bool (..., k, n)."""
     index = invalid.nonzero()[0]
     view, point = int(index[-2]), int(index[-1])
@@ -220,7 +220,7 @@ def _raise_for_first(invalid: Tensor, views: Tensor, name: str) -> None:
         what = "a zero vector, which normalize=True cannot scale to unit length,"
     else:
         what = "values too large for their norm to be represented"
-    raise ValueError(f"{name} must be finite, non-zero vectors, got {what} in view {view}, point {point}.")
+    raise ValueError(f"{name} must be {required} vectors, got {what} in view {view}, point {point}.")
 
 
 def same_shape(student: Tensor, teacher: Tensor) -> None:

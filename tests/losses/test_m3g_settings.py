@@ -16,12 +16,12 @@ from m3g.losses.convergence import ConvergenceWarning
 def test_half_precision_and_autocast_are_supported(dtype):
     views = reference.noisy_views(3, 64, 32, dtype=torch.float32)
     expected = m3g.matching_gap(views, epsilon=0.05)
-    short = views.to(dtype).requires_grad_()
+    half = views.to(dtype).requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        gap = m3g.M3GLoss(epsilon=0.05)(short)
+        gap = m3g.M3GLoss(epsilon=0.05)(half)
     assert gap.dtype == torch.float32
     gap.backward()
-    assert short.grad.dtype == dtype
+    assert half.grad.dtype == dtype
     torch.testing.assert_close(gap, expected, rtol=0.01, atol=0)
 
 
@@ -55,7 +55,7 @@ def test_the_loss_works_inside_compiled_code():
     expected = layer.weight.grad.clone()
     layer.weight.grad = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, while it traces
+        warnings.simplefilter("ignore")  # of torch, while it traces
         compiled = torch.compile(step, backend="eager")
         value = compiled(views)
         value.backward()
@@ -85,7 +85,7 @@ def test_a_solve_that_stops_early_warns_and_keeps_an_upper_bound():
     with pytest.warns(ConvergenceWarning, match="stopped before its marginals were within tol=1e-09"):
         early = m3g.matching_gap(views, epsilon=0.01, tol=1e-9, solver=m3g.Factored(max_steps=2))
     assert float(early) >= float(true) - 1e-9
-    many = reference.noisy_views(5, 20, dtype=torch.float64)  # whose tuples are not all listed
+    many = reference.noisy_views(5, 20, dtype=torch.float64)  # too many tuples to list all of them
     with pytest.warns(ConvergenceWarning, match="the loss may be inaccurate, and its gradient is approximate"):
         # An estimate is not a bound.
         m3g.matching_gap(many, epsilon=0.1, tol=1e-9, solver=m3g.Sampled(max_steps=2, seed=0))
@@ -118,8 +118,8 @@ ZERO[0, 3] = 0
         (torch.randn(3, 0, 5), {}, "views must have at least one point per view"),
         (torch.ones(3, 4, 5, dtype=torch.int64), {}, "views must be floating point tensors, got torch.int64"),
         ("abc", {}, "views must be a tensor"),
-        (NAN, {}, "got NaN in view 1, point 2"),
-        (NAN, {"normalize": False}, "got NaN in view 1, point 2"),
+        (NAN, {}, "views must be finite, non-zero vectors, got NaN in view 1, point 2"),
+        (NAN, {"normalize": False}, "views must be finite vectors, got NaN in view 1, point 2"),
         (INF, {}, "got an infinite value in view 2, point 0"),
         (INF, {"cost": "csd"}, "got an infinite value in view 2, point 0"),
         (ZERO, {}, "got a zero vector, which normalize=True cannot scale to unit length, in view 0, point 3"),
@@ -149,7 +149,7 @@ def test_a_teacher_of_another_shape_is_an_error():
         m3g.M3GLoss()(torch.randn(3, 4, 5), teacher=torch.randn(3, 5, 5))
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_package_loads_no_heavy_library():
     heavy = ["lightning", "transformers", "kornia", "sklearn", "pandas", "matplotlib", "torch._dynamo", "scipy"]
     code = f"import m3g, sys; print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
