@@ -1,8 +1,10 @@
 """Costs of k-tuples of points, in structured forms that solvers exploit.
 
-A `Cost` applied to views is a `Problem`, the input of a solver. Its `Solution` contains a `Coupling`. Notation in
-docstrings: k views with n_l points of d features each, N = Σ n_l points in total, b problems in a batch. A tuple t
-consists of the points x_l[t_l]. ⊗u is the outer product of k vectors, ⊕f their outer sum, and ∘ the entrywise product.
+A `Cost` applied to views is a `Problem`, the input of a solver. The `Solution` of a problem contains a `Coupling`.
+
+Notation in docstrings: k views with n_l points of d features each, N = Σ n_l points in total, b problems in a batch. A
+tuple t consists of the points x_l[t_l]. ⊗u is the outer product of k vectors u_l, ⊕f the outer sum of k vectors f_l,
+and ∘ the entrywise product.
 """
 
 from __future__ import annotations

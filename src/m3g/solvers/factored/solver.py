@@ -70,9 +70,9 @@ class Factored(Solver):
     than 10 steps are required. Memory: O(n²) for two views, otherwise at most O(n^(k-1)).
 
     Args:
-        newton: whether to take Newton steps; False takes only Sinkhorn updates. None means True, unless some pairs of
-            views have no cost and there are more than 2048 points in total.
-        max_steps: maximum number of contractions; None means 100 with Newton steps and 10 000 without.
+        newton: whether to take Newton steps; False takes only Sinkhorn updates, except in the log domain. None means
+            True, unless some pairs of views have no cost and there are more than 2048 points in total.
+        max_steps: maximum number of steps, per epsilon in the log domain; None means 100 (10 000 without Newton steps).
         check_every: number of steps between two reads of the error, which synchronise with an accelerator; None means 1
             on a CPU and 4 elsewhere.
         fixed_steps: evaluate the dual exactly this number of times, with a step between successive evaluations, without
@@ -140,12 +140,12 @@ class Factored(Solver):
         dual = MarginalDual.of(sharded, kernels.target, kernels.dtype, newton, fixed)
         if self.fixed_steps is not None:
             state = fixed_ascent(dual, balanced_start(problem, kernels), self.fixed_steps)
-            return _solution(problem, kernels, FinalPoint.of_ascent(dual, state), epsilon, tol)
+            return _solution(problem, kernels, FinalPoint.from_ascent(dual, state), epsilon, tol)
         swept: Swept | None = None
         if newton and isinstance(contraction, CompleteContraction) and _can_be_swept(contraction, kernels):
             swept = sweep(contraction, kernels.target, tol=tol, reach=kernels.reach, max_steps=self.max_steps or 100)
             if swept.worst <= tol:
-                return _solution(problem, kernels, FinalPoint.of_sweeps(swept), epsilon, tol, Result.CONVERGED)
+                return _solution(problem, kernels, FinalPoint.from_sweeps(swept), epsilon, tol, Result.CONVERGED)
         if swept is not None and math.isfinite(swept.worst):
             pairs = swept.pairs()
             others = swept.contraction.summed(swept.contraction.others(pairs))
@@ -162,7 +162,7 @@ class Factored(Solver):
             max_steps=self.max_steps or (100 if newton else 10_000),
             check_every=self.check_every or (1 if problem.device.type == "cpu" else 4),
         )
-        return _solution(problem, kernels, FinalPoint.of_ascent(dual, state), epsilon, tol, result)
+        return _solution(problem, kernels, FinalPoint.from_ascent(dual, state), epsilon, tol, result)
 
     def _uses_newton(self, problem: PairwiseProblem) -> bool:
         small = problem.complete or sum(problem.sizes) <= NEWTON_SIZE
@@ -211,14 +211,14 @@ class Factored(Solver):
             state, result = ascend(dual, init(dual, log_scaling), tol=tol if last else LOOSE_TOL, max_steps=limit)
             steps += state.num_steps
             if last:
-                final = FinalPoint.of_ascent(dual, state)._replace(num_steps=steps)
+                final = FinalPoint.from_ascent(dual, state)._replace(num_steps=steps)
                 return _solution(problem, kernels, final, epsilon, tol, result)
             smaller = max(1.0, scale / EPSILON_RATIO)
             log_scaling, scale = state.current.log_scaling * (scale / smaller), smaller
 
 
 def _can_be_swept(contraction: CompleteContraction, kernels: Kernels) -> bool:
-    """Return whether exponents are small, all tensors have one dtype, and M of sweeps.py is computed in one piece."""
+    """Return whether exponents are small, all tensors have one dtype, and M of sweeps.py fits into one slab."""
     return (
         contraction.fits_one_slab()
         and kernels.target.dtype == contraction.kernels[0, 1].dtype
@@ -244,13 +244,13 @@ class FinalPoint(NamedTuple):
     shard: Shard | None = None
 
     @staticmethod
-    def of_sweeps(swept: Swept) -> FinalPoint:
+    def from_sweeps(swept: Swept) -> FinalPoint:
         shard = swept.contraction.shard
         pairs = {} if shard is None else swept.pairs()
         return FinalPoint(swept.log_scaling(), swept.error, pairs, lambda l, m: swept.pairs(), swept.num_steps, shard)
 
     @staticmethod
-    def of_ascent(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
+    def from_ascent(dual: MarginalDual, state: AscentState[Marginals]) -> FinalPoint:
         point = state.current
 
         def missing(l: int, m: int) -> dict[Edge, Tensor]:

@@ -45,7 +45,7 @@ class WeightedComplete:
         d_right = self._group_derivative(b, directions, right)
         across = self._sum(directions, [(l, m) for l in a for m in b], a + b)
         d_between = None if across is None else across.reshape_as(self.between) * self.between
-        # Product rule, with d_x the derivative of x. None is the derivative of a constant, whose products are skipped.
+        # Product rule, with d_x the derivative of x. None represents a derivative of 0, whose products are skipped.
         d_joint = _add(
             _times(
                 _add(_product("zac,zbc->zab", d_left, right), _product("zac,zbc->zab", left, d_right)), self.between

@@ -28,7 +28,8 @@ from m3g.solvers.shared.solver import Result
 # Maximum number of consecutive backtracking steps.
 MAX_SHORTENINGS = 12
 # Number of evaluations after which the maximum length of a step is doubled at every step; shortening a step resets it.
-# Longer solves start far from the solution, for example because weights have very different magnitudes.
+# A solve of this many evaluations started far from the solution, for example because the weights have very different
+# magnitudes.
 MANY_STEPS = 12
 
 

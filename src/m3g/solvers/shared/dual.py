@@ -45,9 +45,9 @@ class Contraction(ABC):
         sizes: numbers of points n_1, …, n_k.
         lead: index of the leading view, whose scaling `evaluate` computes.
         in_logs: whether scalings are passed and returned as logarithms.
-        shard: the part of the coupling that this process contracts if several processes share a solve; otherwise None.
-        pairs_shard: the shard to which the pair marginals of `evaluate` are restricted; None if they are those of the
-            full coupling.
+        shard: the slab of this process, to which all results are restricted; None for the full coupling.
+        pairs_shard: the slab of this process, if only the pair marginals of `evaluate` are restricted to it; otherwise
+            None.
     """
 
     sizes: list[int]
@@ -235,6 +235,6 @@ class MarginalDual:
         return self._mean_update(point)
 
     def _mean_update(self, point: Marginals) -> Tensor:
-        """Return the mean of the updates that scale one view to its weights."""
+        """Return the mean of k - 1 updates, each of which scales one view to its weights."""
         ratio = self.kernel_target / self._limited_marginals(point)
         return ratio.log().to(point.log_scaling.dtype) / (len(self.contraction.sizes) - 1)

@@ -9,7 +9,7 @@ import os
 import torch
 from torch import Tensor
 
-# Limit in compiled code, where all tables are stored.
+# Limit in compiled code, so large that all tables are stored.
 COMPILED_LIMIT = 2**40
 # Size of the largest block that glibc keeps for reuse after it was freed, minus its header.
 MAX_REUSED_BYTES = 2**25 - 2**12
@@ -32,10 +32,10 @@ def memory_limit(device: torch.device) -> int:
 def keep_freed_memory(size: int) -> None:
     """Make glibc keep freed blocks of up to 32 MiB for reuse, if a solve has tables of at least 128 KiB.
 
-    `size` is the size of the tables in bytes. By default, glibc returns large freed blocks to the system, and every
-    pass that allocates a tensor spends a third of its time on new memory pages. Smaller blocks are kept by default. For
-    smaller tables, the setting has no benefit, and glibc would also keep the freed batches of a training run, which
-    fragments the memory.
+    `size` is the size of the tables in bytes. By default, glibc returns freed blocks of at least 128 KiB to the system,
+    and every pass that allocates a tensor spends a third of its time on new memory pages. Smaller tables do not benefit
+    from the setting. It is not changed for them, because glibc would also keep the freed batches of a training run,
+    which fragments the memory.
     """
     if size >= MIN_RETURNED_BYTES:
         _raise_threshold()
@@ -53,9 +53,9 @@ def _raise_threshold() -> None:
 class Workspace:
     """One block of memory from which the tensors of a solve are allocated in sequence.
 
-    glibc returns separately freed tensors of some megabytes to the system, and on a CPU the next solve spends a
-    considerable part of its time on new memory pages. glibc keeps a single block of up to 32 MiB for reuse. If more
-    memory is required, each tensor is allocated separately.
+    By default, glibc returns separately freed tensors of some megabytes to the system, and on a CPU the next solve
+    spends a considerable part of its time on new memory pages. A single block of up to 32 MiB is kept for reuse. If
+    more memory is required, each tensor is allocated separately.
 
     Args:
         like: a tensor with the dtype and device of the workspace.

@@ -20,7 +20,7 @@ from m3g.solvers.shared.processes import Shard, read
 
 # Number of points N up to which a factorisation is faster than conjugate gradients.
 DIRECT_SIZE = 400
-# A direction counts as a null direction if its curvature, relative to that of the diagonal of H, is below this.
+# A direction counts as a null direction if its curvature, relative to that of the diagonal of H, is at most this value.
 NULL_CURVATURE = 1e-6
 # Number of iterations of conjugate gradients if the residual must not be read on the host.
 FIXED_ITERATIONS = 12
@@ -45,7 +45,7 @@ def solve_newton(
     Args:
         pairs: pair marginals {(l, m): (b, n_l, n_m)} for all l < m.
         marginals: (b, N), the diagonal of H.
-        dtype: dtype of the factorisation; None means float64.
+        dtype: dtype of the factorisation; None means float64 if the device supports it.
         fixed: whether no value may be read on the host.
         pairs_shard: the shard of which `pairs` are the pair marginals; None if they are those of the full coupling.
     """

@@ -20,7 +20,7 @@ MIN_WEIGHT = 1e-100
 def marginal_weights(
     weights: Sequence[Tensor] | None, sizes: Sequence[int], batch: Sequence[int], device: torch.device
 ) -> list[Tensor] | None:
-    """Validate the weights of k views, (n_l) or (*batch, n_l), and scale them to exactly the same sum.
+    """Validate the weights of k views, (n_l) or (*batch, n_l), and scale them to a common sum.
 
     None, which means uniform weights, is returned as None.
     """
