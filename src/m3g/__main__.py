@@ -12,7 +12,7 @@ def _one_line(message: Warning | str, *_: object, **__: object) -> str:
 
 
 def command() -> int:
-    """Run the command and return its exit code, unless `leave` ends the process: under torchrun and after Ctrl-C."""
+    """Run the command and return its exit code; under torchrun and after Ctrl-C, `leave` ends the process instead."""
     handle_interrupts()  # before the imports below, which take seconds and may be interrupted
     from m3g.cli import main
     from m3g.cli.launch import leave

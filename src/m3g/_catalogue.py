@@ -83,7 +83,7 @@ LOSSES = {
     ),
     "kl": Entry(
         "m3g.losses.kl:KLLoss",
-        "KL divergence between the true and the best matching, of tuples (m3g / epsilon) or of pairs",
+        "KL divergence between true matching and best polymatching, of tuples (gap / epsilon) or of pairs",
         "n^k",
     ),
     "infonce-pwe": Entry("m3g.losses.infonce:InfoNCEPairwise", "InfoNCE, mean over the pairs of views", "k² n² d"),
@@ -181,7 +181,7 @@ def reading_options() -> tuple[str, ...]:
 
 
 def find(what: str, name: object, entries: dict[str, Entry]) -> Entry:
-    """Return the entry with this name; `what` names the argument in the error if there is none."""
+    """Return the entry with this name; if there is none, raise an error that refers to the argument as `what`."""
     return entries[one_of(what, name, entries)]
 
 

@@ -1,8 +1,8 @@
 """Handling of Ctrl-C: one line of output, at any time and for any number of processes.
 
-Processes of a run are started with SIGINT blocked and accept it once they can exit silently; the process that started
-them reports the interruption for all. If SIGINT is ignored from the start (`nohup`, `m3g ... &` in a script), it stays
-ignored.
+The child processes of a run are started with SIGINT blocked, and unblock it once they can exit silently. The process
+that started them reports the interruption for all of them. If SIGINT is ignored from the start (`nohup`, `m3g ... &` in
+a script), it stays ignored.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _is_command(frame: FrameType) -> bool:
 
 
 def handle_interrupts() -> None:
-    """Install the handler of SIGINT in this process, and unblock SIGINT, which delivers a pending one."""
+    """Install the handler of SIGINT in this process, and unblock SIGINT, which delivers a pending signal."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         handler, report = _Handler(), sys.unraisablehook
 

@@ -100,8 +100,9 @@ def match(
             view at a time until the total cost stops decreasing. Some tuples then have no row of a smaller view.
             Probabilities are estimated from the distribution of similarities within and between the tuples, instead
             of from P; see `m3g.polymatching.posterior`.
-        allow_unmatched: implies `one_to_one`. Points with a membership probability below this number are removed from
-            their tuples and remain unmatched unless they fit another tuple. True means 0.5.
+        allow_unmatched: minimum membership probability; True means 0.5, and False means no minimum. Points below the
+            minimum are removed from their tuples and remain unmatched unless they fit another tuple. A minimum implies
+            `one_to_one`.
         known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The objects must
             be a random sample of all objects, including those with a single row. The membership probabilities of a
             one-to-one matching are calibrated on them, which changes the tuples only if `allow_unmatched` is set.
@@ -141,7 +142,7 @@ def match(
         raise ValueError(f"alternatives must be 1 for a one-to-one matching, got {alternatives}.")
     if alternatives > 1 and problem.num_tuples > MAX_TUPLES:
         raise ValueError(
-            f"alternatives must be 1 for more than {MAX_TUPLES} tuples, got {alternatives} and {problem.num_tuples}."
+            f"alternatives must be 1 for more than {MAX_TUPLES} tuples, got {alternatives} for {problem.num_tuples}."
         )
     rows = None if known is None else _validated_known(known, sizes)
     if rows is not None and not one_to_one:

@@ -1,7 +1,7 @@
 """Rounding of a coupling to a one-to-one polymatching, and the probability that a row belongs to its tuple.
 
-A polymatching is a table (s, k) of row numbers: entry l of a tuple is a row of view l, or -1 (`NO_ROW`) if the tuple
-has none. Every row of every view is in exactly one tuple.
+A polymatching is represented by a table (s, k) of row numbers: entry l of a tuple is a row of view l, or -1 (`NO_ROW`)
+if the tuple has none. Every row of every view is in exactly one tuple.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def added_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int) -> T
 
 
 def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
-    """Return the sum of the costs of all tuples; a tuple of one row costs nothing."""
+    """Return the sum of the costs of all tuples; the cost of a tuple of one row is 0."""
     total = 0.0
     for present, rows in _grouped_by_views(tuples, None):
         if len(present) > 1:
@@ -87,7 +87,7 @@ def total_cost(cost: Cost, views: Sequence[Tensor], tuples: Tensor) -> float:
 def _grouped_by_views(tuples: Tensor, without: int | None) -> list[tuple[list[int], Tensor]]:
     """Group tuples by the views in which they have a row, ignoring view `without`.
 
-    Returns pairs of these views and the indices of the tuples, without tuples that have no row.
+    Returns pairs of these views and the indices of the tuples. Tuples without a row are omitted.
     """
     present = tuples != NO_ROW
     if without is not None:
@@ -141,14 +141,14 @@ def scores(cost: Cost, views: Sequence[Tensor], tuples: Tensor, m: int) -> Tenso
 def posterior(score: Tensor, column: Tensor) -> Tensor:
     r"""Return (s, n_m): the probability that row j of a view belongs to tuple i, estimated without labels.
 
-    The mixture model follows Fellegi and Sunter (1969): the score of a correct pair is normal with mean
+    The mixture model of pairs (i, j) follows Fellegi and Sunter (1969): the score of a correct pair is normal with mean
     :math:`\mu_1` and standard deviation :math:`\sigma_1`; that of a wrong pair is normal with the mean and standard
     deviation of all unmatched pairs. A row belongs to one of the s tuples with probability :math:`\rho`:
 
     .. math:: p_{ij} = \frac{\rho L_{ij}}{\rho \sum_{i'} L_{i'j} + (1 - \rho) s}, \quad L = f_1 / f_0
 
     where :math:`L_{ij}` is the ratio of the densities :math:`f_1` of a correct and :math:`f_0` of a wrong pair at the
-    score of tuple i and row j. It is clamped so that it never decreases with the score. :math:`\mu_1, \sigma_1, \rho`
+    score of the pair (i, j). It is clamped so that it never decreases with the score. :math:`\mu_1, \sigma_1, \rho`
     are estimated by expectation maximisation.
 
     Args:

@@ -99,7 +99,7 @@ def start(n: int, k: int, *, space: str = "plane", seed: int = 0) -> Tensor:
 
 
 def distance_infonce(points: Tensor, *, temperature: float) -> Tensor:
-    """Return pairwise InfoNCE of points (k, n, d) with similarity -|a_i - b_j|² / 2, the mean over ordered pairs.
+    """Return InfoNCE of points (k, n, d) with similarity -|a_i - b_j|² / 2, averaged over ordered pairs of views.
 
     On the sphere, it equals the loss `infonce-pwe` with `symmetric=True`, whose similarity is
     ⟨a_i, b_j⟩ = 1 - |a_i - b_j|² / 2. In the plane, an inner product would grow with the distance from the origin, and

@@ -142,7 +142,7 @@ def _numbers(name: str, moment: Moment) -> str:
 def _lines(moments: Sequence[Moment], *, relative: bool) -> tuple[list[float], list[float], list[float]]:
     """Return the loss, the gap and the percentage of matched objects of every moment.
 
-    With `relative`, losses are divided by the magnitude of the initial loss, which may be negative.
+    With `relative`, losses are divided by the absolute value of the initial loss.
     """
     unit = max(abs(moments[0].loss), 1e-12) if relative else 1.0
     return [m.loss / unit for m in moments], [m.gap for m in moments], [100 * m.matched for m in moments]
@@ -274,6 +274,6 @@ def _video(images: Sequence[np.ndarray], path: Path, frame_ms: int) -> list[Path
     if completed.returncode != 0:
         reason = completed.stderr.decode(errors="replace").strip().splitlines()
         raise ValueError(
-            f"ffmpeg must be able to write {path}, but it stopped: {reason[-1] if reason else 'no reason'}."
+            f"ffmpeg must be able to write {path}, but it failed: {reason[-1] if reason else 'no error message'}."
         )
     return [path]

@@ -65,7 +65,7 @@ def _run(run: RunFacts, number: int) -> str:
         f"{_matrix(run.matrices[name], run.views, diagonal=name != 'recall_at_1')}</figure>"
         for name, title, score in (
             ("recall_at_1", "R@1, % (row: query view, column: searched view)", "recall_at_1"),
-            ("transfer", "Probe moved between views, % (row: trained on, column: tested on)", "linear_transfer"),
+            ("transfer", "Moved probe, % (row: training view, column: test view)", "linear_transfer"),
         )
         if name in run.matrices
     )
@@ -115,10 +115,10 @@ def _missing(scores: Missing) -> str:
     return (
         "<h3>Missing views</h3>"
         + _table(["drop rate", *(titles[name] for name in names)], rows)
-        + "<p class=note>In percent. The drop rate is the probability with which each entry of a test row is dropped; "
-        "every row keeps at least one view, so fewer entries are missing. The probe is trained on all present views of "
-        "the training rows and tested on the remaining views; R@1 is the retrieval of a missing view by a query "
-        "computed from the remaining views.</p>"
+        + "<p class=note>Numbers are in percent. The drop rate is the probability with which each entry of a test row "
+        "is dropped; every row keeps at least one view, so fewer entries are missing. The probe is trained on all "
+        "present views of the training rows and tested on the remaining views; R@1 is the retrieval of a missing view "
+        "by a query computed from the remaining views.</p>"
     )
 
 

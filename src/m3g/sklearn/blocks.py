@@ -25,9 +25,10 @@ class ColumnBlockEmbedding(MultiViewEmbedding):
     """`MultiViewEmbedding` of one table whose columns contain the views.
 
     Args:
-        blocks: a dict that maps the name of a view to its columns, as in `ColumnTransformer` (names, indices, a slice
-            or a callable such as `make_column_selector`), where columns of no view are ignored; or the widths of k
-            adjacent blocks, which sum to the number of columns of X; or k, for k adjacent blocks of about equal width.
+        blocks: the columns of the views. A dict maps the name of each view to its columns, specified as in
+            `ColumnTransformer` (names, indices, a slice or a callable such as `make_column_selector`); columns of no
+            view are ignored. A sequence contains the widths of k adjacent blocks, which sum to the number of columns of
+            X. An integer k means k adjacent blocks of about equal width.
         n_components, ...: as in `MultiViewEmbedding`.
 
     If all values of a row in a block are NaN, the entry is missing. If only some of them are NaN, an error is raised;

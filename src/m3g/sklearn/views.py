@@ -80,7 +80,7 @@ class Views:
         return self._from_validated(arrays, self.names, self.features, None if self.index is None else self.index[rows])
 
     def matched(self, names: list[str] | None, features: list[list[str] | None], widths: list[int]) -> Views:
-        """Return the views in the order of a fit, None for a missing one; raise if their columns differ from the fit.
+        """Return views in the order of a fit, None for a missing one; raise if columns differ from those of the fit.
 
         Args:
             names: the names of the views in the fit; None if they were a list.
