@@ -51,20 +51,20 @@ def two_way_cross_entropy(
 ) -> Tensor:
     """Return ½ [CE over rows + CE over columns] of logits (n, n) whose true pairs are on the diagonal.
 
-    `anchors` and `candidates` (bool, n) select the rows and the columns that are present; None selects all. A true pair
-    requires both.
+    `anchors` and `candidates` (bool, n) select the rows and the columns that are present; None selects all. Means are
+    over the true pairs whose row and column are both present.
     """
     if anchors is None or candidates is None:
         label = torch.arange(len(logits), device=logits.device)
-        forward, backward = (logits, label), (logits.T, label)
+        row_term = cross_entropy(logits, label, label_smoothing=label_smoothing)
+        column_term = cross_entropy(logits.T, label, label_smoothing=label_smoothing)
     else:
         paired = anchors & candidates
-        forward = (logits[paired][:, candidates], (candidates.cumsum(0) - 1)[paired])
-        backward = (logits.T[paired][:, anchors], (anchors.cumsum(0) - 1)[paired])
-    return (
-        cross_entropy(*forward, label_smoothing=label_smoothing)
-        + cross_entropy(*backward, label_smoothing=label_smoothing)
-    ) / 2
+        row_logits, row_label = logits[paired][:, candidates], (candidates.cumsum(0) - 1)[paired]
+        column_logits, column_label = logits.T[paired][:, anchors], (anchors.cumsum(0) - 1)[paired]
+        row_term = cross_entropy(row_logits, row_label, label_smoothing=label_smoothing)
+        column_term = cross_entropy(column_logits, column_label, label_smoothing=label_smoothing)
+    return (row_term + column_term) / 2
 
 
 class TemperatureLoss(FunctionLoss):

@@ -71,15 +71,15 @@ def gram(
     views, mask = views[order], None if mask is None else mask[order]
     a, others = views[0], views[1:]
 
-    # Gram(a_i, others_j), (n, n, k, k), in blocks: |a_i|² in the corner, ⟨a_i, others_j⟩, and Gram(others_j).
-    cross = torch.einsum("id,mjd->ijm", a, others)
-    inner = torch.einsum("ljd,mjd->jlm", others, others)
+    # Gram(a_i, others_j), (n, n, k, k), has the blocks |a_i|², ⟨a_i, others_j⟩ and Gram(others_j).
+    anchor_square = a.square().sum(-1)[:, None, None, None].expand(n, n, 1, 1)
+    anchor_products = torch.einsum("id,mjd->ijm", a, others)
+    others_gram = torch.einsum("ljd,mjd->jlm", others, others)
     if mask is not None:
         # The row of a missing vector is zero; a one on the diagonal removes it from the determinant.
-        inner = inner + torch.diag_embed((~mask[1:]).T.to(inner.dtype))
-    corner = a.square().sum(-1)[:, None, None, None].expand(n, n, 1, 1)
-    top = torch.cat([corner, cross.unsqueeze(-2)], -1)
-    bottom = torch.cat([cross.unsqueeze(-1), inner.expand(n, n, k - 1, k - 1)], -1)
+        others_gram = others_gram + torch.diag_embed((~mask[1:]).T.to(others_gram.dtype))
+    top = torch.cat([anchor_square, anchor_products.unsqueeze(-2)], -1)
+    bottom = torch.cat([anchor_products.unsqueeze(-1), others_gram.expand(n, n, k - 1, k - 1)], -1)
     volume = torch.linalg.det(torch.cat([top, bottom], -2)).abs().clamp(min=floor).sqrt()
 
     anchors = candidates = None

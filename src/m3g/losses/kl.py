@@ -48,10 +48,10 @@ def matching_divergence(
         \text{pairs:}\quad \frac{2}{k(k-1)} \sum_{l<m} \mathrm{KL}(I/n \,\|\, P_{lm})
         = -\log n - \frac{2}{k(k-1)} \sum_{l<m} \frac1n \sum_i \log P_{lm}[i, i]
 
-    where M3G is the matching gap (Eq. 14 of the paper) and :math:`P_{lm}` the pair marginal of views l and m. The two
-    divergences are equal for k = 2. For more views, the divergence of pairs is at most that of tuples, because
-    marginalisation loses information. The gradient of the divergence of pairs follows from the implicit function
-    theorem. It requires the solution of one linear system of the size of a Newton system.
+    where M3G is the matching gap (Eq. 14 of the paper), :math:`P_{lm}` the pair marginal of views l and m, and I the
+    identity matrix. The two divergences are equal for k = 2. For more views, the divergence of pairs is at most that of
+    tuples, because marginalisation loses information. The gradient of the divergence of pairs follows from the implicit
+    function theorem and requires the solution of one linear system with the Newton matrix.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).

@@ -76,8 +76,9 @@ def lejepa(
         require_objects(has_others, has="two views")
     squared_distances = (views - views.sum(0) / num_views.unsqueeze(-1)).square().mean(-1)
     prediction_term = mean_where(squared_distances, has_others)
-    axes = to_unit_length(torch.randn(directions, d, generator=generator, dtype=torch.float64), dim=-1).to(views)
-    return (1 - regularization) * prediction_term + regularization * sigreg_term(views @ axes.T, weight)
+    unit_vectors = to_unit_length(torch.randn(directions, d, generator=generator, dtype=torch.float64), dim=-1)
+    regularization_term = sigreg_term(views @ unit_vectors.to(views).T, weight)
+    return (1 - regularization) * prediction_term + regularization * regularization_term
 
 
 def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:

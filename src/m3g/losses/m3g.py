@@ -106,7 +106,7 @@ def solved_gap(
 ) -> tuple[Tensor, Solution]:
     """Return the gap of validated views (..., k, n, d) and the solution; set `unit` if all points have length 1.
 
-    With a mask, missing points must be imputed.
+    With a mask, missing points must have been imputed.
     """
     problem = cost(points, unit=unit) if mask is None else cost.of_imputed(points, mask)
     epsilon = _checks.in_range_of(problem.dtype, epsilon)
@@ -165,7 +165,7 @@ class M3GLoss(ViewLoss):
         gather_dtype: "bfloat16" sends the points to other processes with 2 bytes per number; None keeps their dtype.
         shard: whether to divide a solve among the processes if `gather` is set. None divides solves of at least 1e10
             operations per step; for smaller ones, communication takes longer than it saves. Value and gradient are the
-            same up to rounding. A solver with `fixed_steps` is never divided.
+            same up to rounding. A solve with `fixed_steps` is never divided.
 
     Attributes:
         last: `SolveReport` of the last solve (steps, epsilon, error); None before the first solve.

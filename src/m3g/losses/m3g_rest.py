@@ -27,10 +27,10 @@ class M3GRest(TwoViewGapMean):
     .. math:: \frac1k \sum_l \mathrm{M3G}\big(X_l, Q_l\big), \qquad
         Q_l = d^{(k-2)/2} \prod_{m \neq l} X_m \;\text{ for cost="product"}
 
-    With `cost="product"`, the query is this entrywise product, and the loss detects dependence that exists only among
-    all k views, like `M3GLoss(cost="product")`, but compares n² pairs per view instead of n^k tuples. With `cost="cv"`,
-    the query is the mean of the other views. The loss is non-negative, and zero only if the best matching of each view
-    with its queries matches every point with the query of its object.
+    With `cost="product"`, the query is the entrywise product above. Like `M3GLoss(cost="product")`, the loss then
+    detects dependence that exists only among all k views, but it compares n² pairs per view instead of n^k tuples. With
+    `cost="cv"`, the query is the mean of the other views. The loss is non-negative, and zero only if the best matching
+    of each view with its queries matches every point with the query of its object.
 
     Args:
         temperature: weight of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.

@@ -1,4 +1,4 @@
-"""Deep multiset canonical correlation analysis (MCCA) of k views, in this form equivalent to GCCA."""
+"""Deep multiset canonical correlation analysis (MCCA) of k views, in this form equivalent to generalised CCA (GCCA)."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def mcca(
         components: c, the number of components, at most d; None means d.
         ridge: r, in units of the mean variance of the view's features. With n <= d points, views correlate perfectly
             by chance, which the ridge counteracts. Larger batches allow a smaller ridge.
-        mask: bool (k, n). The covariance of two views is over the objects that have both. Views with fewer than two
-            points, and pairs of views with fewer than two objects in common, are skipped.
+        mask: bool (k, n). The covariance of two views is over the objects that have both; it is 0 if there are fewer
+            than two such objects. Views with fewer than two points are skipped.
         normalize: scale every vector to unit length first.
 
     Returns:
@@ -79,7 +79,9 @@ def mcca(
 
 
 def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view, which preserves the eigenvalues.
+    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view.
+
+    Rotations do not change the eigenvalues, so a Cholesky factor of S_l is used in place of its square root.
 
     `weight` (k, n) is 1 for present points and 0 for missing ones.
     """
@@ -92,9 +94,9 @@ def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
     root = torch.linalg.cholesky(covariance + (ridge * variance + ADDED_VARIANCE)[:, None, None] * identity)
     whitened = torch.linalg.solve_triangular(root, centred.mT, upper=False)  # (k, d, n)
     num_common = weight @ weight.T
-    cross = torch.einsum("lan,mbn->lmab", whitened, whitened) / num_common.clamp(min=1)[..., None, None]
+    correlation = torch.einsum("lan,mbn->lmab", whitened, whitened) / num_common.clamp(min=1)[..., None, None]
     same_view = torch.eye(k, dtype=torch.bool, device=views.device)[..., None, None]
-    return torch.where(same_view, identity, torch.where((num_common >= 2)[..., None, None], cross, 0.0))
+    return torch.where(same_view, identity, torch.where((num_common >= 2)[..., None, None], correlation, 0.0))
 
 
 class MCCA(FunctionLoss):
@@ -143,7 +145,7 @@ class MCCA(FunctionLoss):
     def warn_about_small_batch(
         self, n: int, d: int, *, batch: str = "a batch size of", size: str = "an embedding size of"
     ) -> None:
-        """Warn once if n points in d dimensions correlate by chance.
+        """Warn once if there are n < 2 d points.
 
         In the warning, `batch` and `size` introduce the recommended batch size and embedding size.
         """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# A mean shorter than this has a random direction. It is divided by this constant instead of its length, so that the
-# imputed point tends to zero with the mean.
+# Length below which the direction of a mean is not meaningful. A shorter mean is divided by this constant instead of
+# its length, so that the imputed point tends to zero with the mean.
 MIN_MEAN_LENGTH = 1e-3
 
 

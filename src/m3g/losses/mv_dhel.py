@@ -36,7 +36,8 @@ def mv_dhel(
         views: (k, n, d) or k tensors (n, d).
         temperature: t; the authors use 0.5 on small data sets, 0.1 on ImageNet.
         mask: bool (k, n). Sums and products are over the points that are present, without factors for views in which
-            no other object is present. Objects with a single view are skipped.
+            no other object is present. Objects with a single view are skipped as anchors but are negatives of the
+            others.
         normalize: scale every vector to unit length first.
 
     Returns:
@@ -61,13 +62,13 @@ def mv_dhel(
 
     positives = torch.einsum("lid,mid->lmi", views, views) / temperature
     pairs = present.unsqueeze(1) & present & ~torch.eye(k, dtype=torch.bool, device=views.device).unsqueeze(-1)
-    alignment = logsumexp_where(positives, pairs, (0, 1))  # log of the numerator
+    log_numerator = logsumexp_where(positives, pairs, (0, 1))
 
     within_view = views @ views.mT / temperature  # (k, n, n)
     negatives = present.unsqueeze(1) & ~torch.eye(n, dtype=torch.bool, device=views.device)
-    log_sums = logsumexp_where(within_view, negatives, -1)
-    uniformity = torch.where(present & negatives.any(-1), log_sums, 0.0).sum(0)  # log of the denominator
-    return mean_over_objects(uniformity - alignment, pairs, masked=mask is not None)
+    log_factors = logsumexp_where(within_view, negatives, -1)  # (k, n)
+    log_denominator = torch.where(present & negatives.any(-1), log_factors, 0.0).sum(0)
+    return mean_over_objects(log_denominator - log_numerator, pairs, masked=mask is not None)
 
 
 class MVDHEL(TemperatureLoss):

@@ -68,9 +68,9 @@ def mv_infonce(
     positives = scores.diagonal(dim1=1, dim2=3)  # (k, k, n)
     pairs = contrasted.diagonal(dim1=1, dim2=3)
 
-    alignment = logsumexp_where(positives, pairs, (0, 1))  # log of the numerator
-    uniformity = logsumexp_where(scores, contrasted, (0, 2, 3))  # log of the denominator
-    return mean_over_objects(uniformity - alignment, pairs, masked=mask is not None)
+    log_numerator = logsumexp_where(positives, pairs, (0, 1))
+    log_denominator = logsumexp_where(scores, contrasted, (0, 2, 3))
+    return mean_over_objects(log_denominator - log_numerator, pairs, masked=mask is not None)
 
 
 class MVInfoNCE(TemperatureLoss):

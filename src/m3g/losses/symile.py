@@ -12,8 +12,8 @@ from m3g.losses.contrast import require_objects
 from m3g.losses.temperature import Temperature, check_temperature
 
 NEGATIVES = ("n", "n_squared")
+# Maximum size in bytes of the tensors of `negatives="n_squared"`.
 MAX_TENSOR_BYTES = 4 * 2**30
-"""Maximum size of the scores of all tuples in bytes, for `negatives="n_squared"`."""
 
 
 @outside_autocast
@@ -29,8 +29,8 @@ def symile(
 ) -> Tensor:
     r"""Symile loss: for each view as anchor, cross-entropy of the true tuple among tuples with the same anchor point.
 
-    The score of a tuple of points :math:`x_1, \dots, x_k` is :math:`s = \sum_c \prod_l x_l[c]`, where c are the
-    features. The loss is the mean over anchor views l and objects i of
+    The score of a tuple of points :math:`x_1, \dots, x_k` is :math:`s = \sum_c \prod_l x_l[c]`, a sum over the
+    features c. The loss is the mean over anchor views l and objects i of
 
     .. math:: -\log \frac{e^{s_i / t}}{e^{s_i / t} + \sum_{\rm negatives} e^{s / t}}
 
@@ -83,7 +83,7 @@ def _loss_from_shuffles(
     k, n, _ = views.shape
     label = torch.arange(n, device=views.device)
     true_pair = torch.eye(n, dtype=torch.bool, device=views.device)
-    positive = views.prod(0).sum(-1)
+    true_scores = views.prod(0).sum(-1)
     complete = None if mask is None else mask.all(0)
     total = views.new_zeros(())
     for l in range(k):
@@ -94,7 +94,7 @@ def _loss_from_shuffles(
                 others = others * views[m, order]
                 if mask is not None:
                     complete_negative = complete_negative & mask[m, order]
-        logits = torch.where(true_pair, positive, views[l] @ others.T) / temperature
+        logits = torch.where(true_pair, true_scores, views[l] @ others.T) / temperature
         if complete is None:
             total = total + cross_entropy(logits, label)
         else:
@@ -107,19 +107,19 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
     """Return the loss with all other tuples of the anchor point as negatives."""
     k, n, d = views.shape
     fits(
-        f"The scores of all tuples of {k} views of {n} points",
+        f"the scores of all tuples of {k} views of {n} points",
         views.element_size() * n ** (k - 1) * max(n, d),
         MAX_TENSOR_BYTES,
         'use negatives="n"',
     )
-    # Row (i_2, …, i_k) is the product of these points of all views except the first.
+    # Row (i_2, …, i_k) is the entrywise product of these points of views 2 to k.
     others = views[1]
     for view in views[2:]:
         others = (others.unsqueeze(1) * view).reshape(-1, d)
     scores = (views[0] @ others.T / temperature).reshape((n,) * k)
-    point = torch.arange(n, device=views.device)
-    positive = scores[(point,) * k]
-    complete = torch.ones_like(point, dtype=torch.bool)
+    objects = torch.arange(n, device=views.device)
+    true_scores = scores[(objects,) * k]
+    complete = torch.ones_like(objects, dtype=torch.bool)
     if mask is not None:
         complete = mask.all(0)
         for l in range(k):
@@ -127,8 +127,8 @@ def _loss_from_all_tuples(views: Tensor, temperature: Tensor | float, mask: Tens
             scores = torch.where(present, scores, torch.finfo(scores.dtype).min / 2)
     total = views.new_zeros(())
     for l in range(k):
-        log_sum = scores.logsumexp([m for m in range(k) if m != l])
-        total = total + (log_sum - positive)[complete].mean()
+        log_denominator = scores.logsumexp([m for m in range(k) if m != l])
+        total = total + (log_denominator - true_scores)[complete].mean()
     return total / k
 
 
