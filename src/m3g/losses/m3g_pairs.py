@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from m3g import _checks
-from m3g.costs import CostLike
+from m3g.costs import CostLike, as_cost
 from m3g.losses.aggregate import average_of_rest, pairwise
 from m3g.losses.base import ViewLoss
 from m3g.losses.m3g import M3GLoss
@@ -63,7 +63,8 @@ class M3GPairs(TwoViewGapMean):
     only random subsets of them with `M3GLoss`, whose complexity is O(n^k).
 
     Args:
-        epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2.
+        epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2, or an epsilon
+            of 0.05 for a cost without a slope.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. None keeps the first
             value.
         rest: w, weight of the second sum; 0 compares pairs only. With `normalize`, the average is scaled to unit
@@ -106,7 +107,8 @@ class M3GPairs(TwoViewGapMean):
         normalize: bool = True,
         gather: bool = False,
     ) -> None:
-        if epsilon is None and temperature is None and final_epsilon is None:
+        cost = as_cost(cost)
+        if epsilon is None and temperature is None and final_epsilon is None and cost.slope(2) is not None:
             temperature = DEFAULT_PAIR_TEMPERATURE
         gap = M3GLoss(
             epsilon,
