@@ -66,7 +66,8 @@ def test_workload_predicts_the_choice_of_auto(monkeypatch):
     # Linear in the number of points and in the number of problems.
     assert m3g.workload(cost(torch.rand(2, 8, 128, 8)), solver="sampled").bytes == 4 * m3g.workload(large).bytes
     with pytest.raises(
-        ValueError, match="cost must be a named cost or a sum of named costs with solver='sampled', got FunctionProblem"
+        ValueError,
+        match="cost must be a named cost, a PairwiseCost or a sum of these with solver='sampled', got FunctionProblem",
     ):
         m3g.workload(m3g.costs.as_cost(lambda x, y: (x * y).sum(-1))(torch.rand(2, 3, 4)), solver="sampled")
 

@@ -98,7 +98,8 @@ def _sampled(problem: Problem) -> tuple[float, float]:
     entries = float(Sampled().rank) * sum(problem.sizes)
     if problem.kernel_form is None:
         raise ValueError(
-            f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}."
+            "cost must be a named cost, a PairwiseCost or a sum of these with solver='sampled', "
+            f"got {type(problem).__name__}."
         )
     # Per entry of the tables: its terms (two operations per feature, or one per view), an exponential, two sums.
     terms = problem.k if problem.kernel_form == "pairs" else 2 * sum(tensor.shape[-1] for tensor in problem.tensors)
@@ -169,8 +170,7 @@ class Auto(Solver):
                 # Estimate the solution instead, so that training can continue.
                 if not _can_be_sampled(problem):
                     raise
-        # All problems of a shape warn at the same location with the same text, so that Python's default filter shows
-        # the warning once.
+        # The text is the same for all problems of one shape, so that Python's default filter shows the warning once.
         warnings.warn(
             f"solving {' x '.join(map(str, problem.sizes))} tuples exactly exceeds the budget or the range of float64: "
             "solver='auto' estimates the solution by sampling, see Solution.standard_error; solver='sampled' does so "
@@ -182,5 +182,8 @@ class Auto(Solver):
 
 
 def _can_be_sampled(problem: Problem) -> bool:
-    """Return whether `Sampled` may solve a problem; False for a sparse graph, whose exact solution is cheap."""
+    """Return whether a problem may be sampled.
+
+    It may not if some pair of views has no cost, because an exact solve is then cheap.
+    """
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

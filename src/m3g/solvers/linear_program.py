@@ -27,7 +27,7 @@ class LinearProgram(Solver):
     where P and C have shape (n_1, …, n_k), and the marginals :math:`m_l(P)` and the weights :math:`a_l` shape (n_l).
 
     Two views of equal size without `weights` are an assignment problem. Other problems are linear programs with n^k
-    unknowns and Σ n_l constraints, solved by HiGHS. They must be small (`max_tuples`). `Solution.num_steps` is 1.
+    unknowns and Σ n_l constraints, solved by HiGHS. Their size is limited by `max_tuples`. `Solution.num_steps` is 1.
 
     Complexity: O(n³) for an assignment problem. The constraints of a linear program have k n^k non-zero coefficients,
     and the simplex method has an exponential worst case.
@@ -71,7 +71,8 @@ class LinearProgram(Solver):
             if problem.num_tuples > self.max_tuples:
                 raise ValueError(
                     f"problem must have at most {self.max_tuples} tuples with solver='linear-program', unless it is an "
-                    f"assignment, got {problem.num_tuples}: use fewer points, or an entropic solver with small epsilon."
+                    f"assignment problem, got {problem.num_tuples}: use fewer points, or an entropic solver with small "
+                    "epsilon."
                 )
             target = concatenated_weights(problem, weights)[0].cpu().numpy()
             tuples, mass, potentials = linear_program(cost, target)
@@ -108,16 +109,16 @@ def assignment(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarra
     n = len(rows)
     # Potentials f, g with f_i + g_j <= c_ij, and equality for matched pairs: shortest paths by Bellman–Ford.
     reduced = cost - cost[np.arange(n), columns][:, None]
-    matched_right = np.zeros(n)  # g of the column matched to row i
+    matched_g = np.zeros(n)  # g of the column matched to row i
     for _ in range(n):
-        shorter = np.minimum(matched_right, (reduced[:, columns] + matched_right[:, None]).min(0))
-        if np.allclose(shorter, matched_right, rtol=0, atol=1e-14):
+        shorter = np.minimum(matched_g, (reduced[:, columns] + matched_g[:, None]).min(0))
+        if np.allclose(shorter, matched_g, rtol=0, atol=1e-14):
             break
-        matched_right = shorter
-    right = np.empty(n)
-    right[columns] = matched_right
-    left = cost[np.arange(n), columns] - matched_right
-    return np.stack([rows, columns], 1), np.full(n, 1 / n), [left, right]
+        matched_g = shorter
+    g = np.empty(n)
+    g[columns] = matched_g
+    f = cost[np.arange(n), columns] - matched_g
+    return np.stack([rows, columns], 1), np.full(n, 1 / n), [f, g]
 
 
 def linear_program(cost: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:

@@ -20,8 +20,9 @@ class Sharded(Solver):
     """Wrapper that distributes the large solves of another solver over all processes of the default group.
 
     All processes must call `solve` with the same problem, and all obtain the same solution. Each of p processes
-    computes the n^k / p tuples of its rows of the leading view, or its part of the samples. If one process raises, all
-    raise. A solver with `fixed_steps` is not distributed, because a distributed solve reads its error.
+    computes n^k / p tuples, those of its rows of one view, or its part of the samples. If one process raises, all
+    raise. A solver with `fixed_steps` is not distributed, because every exchange between processes reads values on the
+    host.
 
     Args:
         inner: the solver.

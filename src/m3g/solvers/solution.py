@@ -49,13 +49,15 @@ class Solution:
         relative_gradient_error: standard error of the gradient of the matching gap, divided by the norm of that
             gradient (batch shape), if the solver samples; otherwise None. The gradient is that with respect to the
             points, or to the cost matrices of a `PairwiseCost`.
-        reason: how the solve ended, if the solver provides it; otherwise `result` infers it from the tensors.
+        reason: how the solve ended, if the solver provides it; otherwise `result` infers it from `error` and
+            `standard_error`.
         gradients: derivatives of `value` with respect to the problem's tensors, if the solver computed them.
         mass: sum of the weights of a view (batch shape).
         differentiable: whether `pair_marginal` and `coupling` are differentiable with respect to the problem's tensors.
 
-    Complexity: `marginal` and `pair_marginal` take at most about as long as one step of the solver; O(k n³) for a large
-    problem whose pairs of views with a cost form a tree. `coupling` takes O(n^k) time and memory.
+    Complexity: `marginal` and `pair_marginal` take at most about as long as one step of the solver. For a large problem
+    whose pairs of views with a cost form a tree, `pair_marginal` takes O(k n³). `coupling` takes O(n^k) time and
+    memory.
 
     Example:
         >>> import torch, m3g

@@ -89,8 +89,8 @@ def solve(
         solver: "auto", "factored", "dense", "sampled", "sinkhorn", "linear-program", an object such as
             `Factored(newton=False)`, or a mapping of a name and options such as `{"name": "sampled", "rank": 512}`.
         weights: k tensors a_l (n_l), or (..., n_l) for a batch, with a common sum; 1 / n_l by default. The potential of
-            a point of weight 0 is minus infinity. If a positive weight is less than 1e-20 times the sum, the problem
-            is solved and returned in float64.
+            a point of weight 0 is minus infinity. If a positive weight is less than 1e-20 times the sum, the solve
+            and its results are in float64.
         differentiable: make `value`, `pair_marginal` and `coupling` of the solution differentiable with respect to the
             cost: `value` by Danskin's theorem, the others by the implicit function theorem, with an error of the order
             of `tol`.

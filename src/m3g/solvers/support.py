@@ -15,7 +15,7 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Support:
-    """Points of positive weight: their indices in each view, and the sizes of all views."""
+    """Points of positive weight: their indices in each view, and the sizes of the views with all points."""
 
     rows: tuple[Tensor, ...]
     sizes: tuple[int, ...]

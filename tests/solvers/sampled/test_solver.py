@@ -27,10 +27,10 @@ def test_rtol_raises_the_rank_until_it_is_reached(seed):
 def test_rtol_beyond_the_budget_warns():
     views = noisy_views(3, 32, 2.0)
     with pytest.warns(SamplingWarning, match="gradient exceeds rtol=0.01 at the highest rank"):
-        _, _, found = gap_and_gradient(
+        _, _, solution = gap_and_gradient(
             views, 0.05, m3g.Sampled(rank=512, rtol=0.01, max_rank=1024, seed=0, form="tuples")
         )
-    assert found.coupling_form.kernel.num_samples == 1024
+    assert solution.coupling_form.kernel.num_samples == 1024
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_nan_is_detected(form):
 
 def test_costs_that_cannot_be_sampled_are_named():
     views = noisy_views(3, 4, 1.0)
-    with pytest.raises(ValueError, match=r"cost must be a named cost .* got DenseProblem"):
+    with pytest.raises(ValueError, match=r"cost must be a named cost, .* got DenseProblem"):
         m3g.solve(torch.rand(3, 3, 3), epsilon=0.1, solver="sampled")
     problem = m3g.PairwiseCost("sqeuclidean")(views)
     with pytest.raises(ValueError, match=r"form must be 'auto' or 'tuples' for a PairwiseProblem, got 'products'"):

@@ -31,8 +31,8 @@ COARSE = 0.4
 # below NEAR_ROUNDING times the rounding error.
 MAX_STALLED = 3
 NEAR_ROUNDING = 1e3
-# Number of points N up to which the Hessian may be built as a matrix instead of only being multiplied by vectors, and
-# the bytes per entry of its blocks, the matrix and its factors in float64.
+# Number of points N up to which the Hessian may be built as a matrix, and the bytes per entry of this matrix, its
+# blocks and its factors in float64. Larger Hessians are only multiplied by vectors.
 DENSE_HESSIAN_SIZE = 2048
 DENSE_HESSIAN_BYTES = 32
 
@@ -69,7 +69,7 @@ class SampledPoint:
 
     @property
     def reach(self) -> Tensor:
-        """Upper bound on the absolute sum of the log scalings of a tuple: (b,)."""
+        """Upper bound on the absolute value of Σ_l h_l[t_l] over all tuples t: (b,)."""
         return torch.stack([part.abs().amax(1) for part in self.log_scaling.split(self.sizes, 1)]).sum(0)
 
     @property
@@ -202,7 +202,8 @@ def ascend_dual(
 def _rebased(dual: SampledDual, point: SampledPoint) -> SampledDual:
     """Return the dual, with the log scalings of a point absorbed in its tables if they differ too much from the base.
 
-    The first point is included, because the factor that corrects its mass may exceed the range of float32.
+    This may be required at the first point already, because the factor that corrects its mass may exceed the range of
+    float32.
     """
     change = read((point.log_scaling - dual.kernel.base).abs())
     return dual if change <= MAX_LOG_CHANGE else SampledDual(dual.kernel.with_base(point.log_scaling), dual.target)

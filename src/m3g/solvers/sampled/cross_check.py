@@ -5,9 +5,9 @@ samples represented the kernel exactly, Z would equal the required mass M. An in
 from draws around tuples that Gibbs chains reach at h. The chains start at random tuples and at draws from the coupling.
 A tuple of large mass that the first sample missed attracts them (gibbs_search.py), so the estimate of Z exceeds M.
 
-If the sampled kernel is correct up to noise, and B is the bias of its value in units of epsilon, then M log(Z / M) is
-2B on average: the value of the sampled kernel is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M - M log(Z / M)
-on the true value, with weights a_l, is too low by B.
+Let B be the bias of the value of the sampled kernel, in units of epsilon. If this kernel is correct up to noise, its
+value Σ_l ⟨h_l, a_l⟩ - M is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M - M log(Z / M) on the true value is
+too low by B, where a_l are the weights. Therefore M log(Z / M) is 2B on average.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def sampling_error(
         loss_gradients = tuple(g - t for g, t in zip(gradients, problem.gradient(_TrueMatching(problem, mass))))
     length = _norm(loss_gradients, b).clamp_min(torch.finfo(problem.dtype).tiny)
     relative = _norm(half_difference, b) / length * overfit
-    # The bias is estimated on the samples to which the potentials were fitted, and may be too small by its own size.
+    # The bias is estimated on the samples to which the potentials were fitted. Its error may be as large as the bias.
     return SamplingError((variance + bias.square()).sqrt(), relative, bias, gradients)
 
 
@@ -110,13 +110,13 @@ def mass_variance(weights: Tensor, draws_per_centre: int) -> Tensor:
     """Return the variance of the total mass of samples with masses `weights` (b, s): (b,).
 
     Within a half of the samples, the draws of a component are stratified in each view, and thus dependent. Only the
-    difference between the two halves is an unbiased estimate. The variance over all draws has three times as many
-    degrees of freedom, but is too small if the mass depends on interactions of views, for example on the product of
-    signs. The larger of the two is used.
+    variance between the two halves is an unbiased estimate. The variance over all draws has three times as many degrees
+    of freedom, but is too small if the mass depends on interactions of views, for example on the product of signs. The
+    larger of the two is used.
 
     If few components have most of the variance, its estimate is inaccurate, and the error in units of the estimate has
-    Student's distribution. The result includes its variance ν / (ν - 2), where ν is the effective number of components,
-    at least 3.
+    Student's distribution. The result is therefore multiplied by the variance of this distribution, ν / (ν - 2), where
+    ν is the effective number of components, at least 3.
     """
     # The draws of one component are a constant stride apart.
     drawn = weights.reshape(len(weights), 2, draws_per_centre // 2, -1)

@@ -26,15 +26,15 @@ POWERS = (0.3, 1.0, 1.0)
 # Powers for a cost with local maxima: flattening would undo the selection of the starts.
 SELECTED_POWERS = (1.0, 1.0, 1.0)
 # Number of tuples from which each start is selected. On products of five to seven views, 64 tuples increased the
-# probability that a chain reaches the heaviest tuple 3 to 12 times.
+# probability that a chain reaches the heaviest tuple by factors of 3 to 12.
 CANDIDATES = 64
 
 
 def sweep_powers(stages: int, ratio: float, *, selected: bool = False) -> tuple[float, ...]:
     """Return one power per sweep: `POWERS`, preceded by one lower power for each of the `stages` larger epsilons.
 
-    If exponents differ by hundreds, a chain at a power of 0.3 cannot leave the first local maximum. With `selected`,
-    return `SELECTED_POWERS`.
+    The ratio of successive epsilons is `ratio`. The lower powers are required because, if exponents differ by hundreds,
+    a chain at a power of 0.3 cannot leave the first local maximum. With `selected`, return `SELECTED_POWERS`.
     """
     if selected:
         return SELECTED_POWERS

@@ -38,10 +38,11 @@ class LogKernel(ABC):
         itemsize: bytes per number of a conditional.
         num_temporaries: number of temporary numbers per tuple while a conditional is computed, for memory estimates.
         has_products: whether the kernel is an expectation of products over the views (product_kernel.py).
-        has_local_maxima: whether the kernel may have many local maxima besides the true tuples, like that of the
-            product, which is unchanged if two factors change their signs. Gibbs chains, which change one view at a
-            time, do not reach all of them. Proposals then have uniform components (proposals.py), the cross-check has
-            more chains, and the result is trusted only for larger epsilons (rounds.py).
+        has_local_maxima: whether the kernel may have many local maxima besides the true tuples, like the kernel of the
+            multilinear product, because a product does not change if two of its factors change their signs. Gibbs
+            chains, which change one view at a time, do not reach all of these maxima. Proposals then have uniform
+            components (proposals.py), the cross-check has more chains, and the result is trusted only for larger
+            epsilons (rounds.py).
     """
 
     sizes: tuple[int, ...]
@@ -52,11 +53,10 @@ class LogKernel(ABC):
     has_local_maxima = False
 
     def sharpness(self) -> Tensor:
-        """Return the mean squared distance between the unit normal distributions of product_kernel.py.
+        """Return the mean squared distance between the means of two unit normal distributions of product_kernel.py.
 
-        Their means are the vectors √(2a) Σ_l r_l of tuples (`ResultantKernel`); the distance is that of two tuples that
-        differ in one view. In a batch, return the maximum over the problems. If it is large, the distributions do not
-        overlap.
+        Each of these means is the vector √(2a) Σ_l r_l of a tuple (`ResultantKernel`), and the two tuples differ in one
+        view. In a batch, return the maximum over the problems. If it is large, the distributions do not overlap.
         """
         raise NotImplementedError("this kernel has no products")
 
@@ -72,7 +72,10 @@ class LogKernel(ABC):
         """
 
     def rest(self, l: int, tuples: Tensor) -> Tensor:
-        """Return the terms of L that do not contain view l: (b, s), in float64 if the device supports it; 0 if none."""
+        """Return the terms of L that do not contain view l: (b, s), in float64 if the device supports it.
+
+        If there are no such terms, the result is 0.
+        """
         return torch.zeros(tuples.shape[:2], dtype=vector_dtype(tuples.device), device=tuples.device)
 
 
@@ -179,8 +182,8 @@ class PairKernel(LogKernel):
 class LogResultantKernel(LogKernel):
     """Circular standard deviation: L(t) = factor · log(|mean_l x_l|²) / eps, clamped like the cost.
 
-    `rest` is 0, because L is not a sum. A conditional depends on the other entries only through their sum y:
-    |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|² is one matrix product for all points i. `views` are divided by k.
+    `rest` is 0, because L is not a sum. A conditional depends on the other entries only through their sum y. For all
+    points i of the view, |y + x_i|² = |y|² + 2⟨y, x_i⟩ + |x_i|² requires one matrix product. `views` are divided by k.
     """
 
     def __init__(self, problem: CircularStdProblem, epsilon: float):
@@ -275,8 +278,8 @@ def log_kernel_of(problem: Problem, epsilon: float) -> LogKernel:
     """Return the log kernel of a problem; raise if the cost of a single tuple has no known structure."""
     if problem.kernel_form is None:
         raise ValueError(
-            f"cost must be a named cost or a sum of named costs with solver='sampled', got {type(problem).__name__}: "
-            "use solver='dense'."
+            "cost must be a named cost, a PairwiseCost or a sum of these with solver='sampled', "
+            f"got {type(problem).__name__}: use solver='dense'."
         )
     return KERNELS[problem.kernel_form](problem, epsilon)
 

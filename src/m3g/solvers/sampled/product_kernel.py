@@ -113,7 +113,7 @@ class ProductList(SampledKernel):
     def untrusted_reasons(self) -> list[str]:
         if bool(self.log_kernel.sharpness() <= MAX_SHARPNESS):
             return []
-        return ["form='products' may miss tuples, because epsilon is too small for its samples to overlap"]
+        return ["form='products' may miss tuples, because epsilon is too small for its distributions to overlap"]
 
 
 def product_tables(log_kernel: ResultantKernel, fields: Tensor, base: Tensor, rows: slice) -> tuple[Tensor, ...]:

@@ -27,8 +27,8 @@ from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 # If the coupling is close to the true matching, nearly all draws at power 1 are true tuples. A power of 0.5 then
 # reduces the sampling error by half or more.
 WARM_POWER = 0.5
-# For a cost with local maxima, every fourth component draws all points uniformly. It also draws tuples near maxima that
-# no centre covers. Their large importance weights then increase the estimated error.
+# For a cost with local maxima, every fourth component draws all points uniformly. These components also draw tuples
+# near maxima that no centre covers. The large importance weights of such tuples increase the estimated error.
 UNIFORM_EVERY = 4
 
 

@@ -1,4 +1,4 @@
-"""Rounds of a sampled solve: sample the kernel, solve the dual of the sampled kernel, repeat around its coupling.
+"""Rounds of a sampled solve: sample the kernel, solve the dual of the sampled kernel, and sample around its solution.
 
 Each round has three steps:
 
@@ -10,7 +10,7 @@ Each round has three steps:
 3. Take Newton steps on the dual of this kernel (ascent.py).
 
 After the last round, the error is estimated from two halves of the samples (error.py) and compared with an independent
-validation sample (cross_check.py). If the two disagree, more rounds follow.
+validation sample (cross_check.py). If the validation sample contradicts the estimate, more rounds follow.
 
 If the exponents have a large range, the problem is first solved at larger epsilons, each of which provides the initial
 potentials for the next.
@@ -46,8 +46,9 @@ DRAWS_PER_CENTRE = 4
 LOOSE_TOL = 0.05
 # Error (`Estimate.total_error`) up to which products are accepted without trying a list of tuples.
 ACCEPTED_ERROR = 0.03
-# Error above which the coupling of the products is a poor source of centres for a list of tuples. The list then also
-# has a first round, which reduces the error of the gradient by a tenth and requires a quarter more time.
+# Error above which the coupling of the products is a poor source of centres for a list of tuples. A list of half the
+# rank is then solved first and provides the centres, which reduces the error of the gradient by a tenth and requires a
+# quarter more time.
 POOR_PROPOSAL_ERROR = 0.15
 # Range of the exponents within a view beyond which the problem is first solved at larger epsilons, and the ratio of
 # successive epsilons.
@@ -90,7 +91,7 @@ class Estimate:
         return read(self.error.gradient)
 
     def total_error(self) -> float:
-        """Return the measure that compares estimates: first-order error of the gradient plus bias of the value."""
+        """Return the measure by which estimates are compared: error of the gradient plus bias of the value."""
         return read(self.error.gradient + self.error.bias)
 
     def is_contradicted(self) -> bool:
@@ -203,7 +204,7 @@ class Rounds:
     def refine(self, estimate: Estimate, rank: int) -> Estimate:
         """Solve again with new samples.
 
-        If the cross-check contradicts the estimate, its tuples are additional centres.
+        If the cross-check contradicts the estimate, the end points of its Gibbs chains are additional centres.
         """
         build = estimate.build
         assert build is not None

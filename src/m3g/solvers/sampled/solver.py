@@ -1,4 +1,4 @@
-"""Sampled solver, linear in the number of views: settings, standard error, and reasons not to trust a result."""
+"""Sampled solver: settings, standard error, and reasons not to trust a result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SamplingWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Sampled(Solver):
-    r"""Sampled solver: an estimate with its standard error, in time linear in the number of views k and points n.
+    r"""Sampled solver: an estimate with its standard error, in time linear in the number of points n.
 
     The kernel :math:`e^{-C / \varepsilon}` is replaced by an unbiased, non-negative estimate with `rank` terms, and the
     dual of the estimate (Eq. 9 of the paper) is maximised by Newton steps. There are two such estimates. *Products*,
@@ -47,9 +47,10 @@ class Sampled(Solver):
     .. math:: e^{-C / \varepsilon} \;\propto\; \mathbb E_g \prod_l e^{\sqrt{2a} \langle g, r_l \rangle}, \qquad
         a = \frac{1}{k^2 \varepsilon}, \quad g \sim N(0, I)
 
-    with centred views :math:`r_l` and equality up to factors of one view. *Tuples*, for any named cost, are a weighted
-    list of entries of the kernel. Both are drawn by importance sampling from a mixture around tuples that are likely to
-    have mass. Later rounds draw around the coupling of the previous round.
+    with centred views :math:`r_l` and equality up to factors of one view. *Tuples*, for named costs,
+    `PairwiseCost` and their sums, are a weighted list of entries of the kernel. Both are drawn by importance sampling
+    from a mixture around tuples that are likely to have mass. In later rounds, most of these tuples are drawn from the
+    coupling of the previous round.
 
     Complexity per Newton step, for rank R: O(k n d R) for the circular variance, the circular standard deviation, the
     multilinear product and their sums; O(k² n R) for other sums over pairs of views. The importance weights take
@@ -64,8 +65,8 @@ class Sampled(Solver):
         rounds: number of rounds. More follow if an independent validation sample contradicts the result, and more
             precede, at larger epsilons, if epsilon is small.
         form: "products" (circular variance only) is accurate for diffuse couplings, "tuples" for sharp ones. "auto"
-            uses products if their distributions overlap, and tuples otherwise. If the estimated error of products is
-            large, it also solves with tuples and returns the more accurate of the two results.
+            uses products if the components of their mixture overlap, and tuples otherwise. If the estimated error of
+            products is large, it also solves with tuples and returns the more accurate of the two results.
         rtol: target relative standard error of the gradient. The rank is increased up to `max_rank`, with a warning if
             that is not sufficient. None keeps `rank`.
         max_rank: maximum rank for `rtol`.
@@ -76,7 +77,8 @@ class Sampled(Solver):
         fixed_steps: evaluate the dual exactly this number of times in each of `rounds` rounds, with a Newton step
             between successive evaluations. The error is not read on the host, so that the solve compiles to one graph.
             Requires the circular variance, form="auto" or "products", and no `rtol`. The standard error of an untrusted
-            result is infinite. Compiled code draws from torch's default generator and accepts no seed.
+            result is infinite. Compiled code draws from torch's default generator and accepts neither `seed` nor
+            `generator`.
 
     Example:
         >>> import torch, m3g
@@ -109,7 +111,10 @@ class Sampled(Solver):
         self.validate(_checks.positive_int, "rank", "rounds", "max_rank", "max_steps", "fixed_steps")
         _checks.one_of("form", self.form, ("auto", "products", "tuples"))
         if self.fixed_steps is not None and (self.form == "tuples" or self.rtol is not None):
-            raise ValueError("fixed_steps must be None with form='tuples' or rtol, because both read the error.")
+            raise ValueError(
+                "fixed_steps must be None with form='tuples' or rtol, because a solve with fixed_steps uses products "
+                "and does not read its error."
+            )
         self.validate(_checks.positive, "rtol")
         self.validate(_checks.seed, "seed")
         if not isinstance(self.generator, (torch.Generator, type(None))):
