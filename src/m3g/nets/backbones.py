@@ -200,7 +200,7 @@ def import_module_class(class_path: str, *, trust: bool = False) -> type[nn.Modu
     if not trust and not any(f"{package}.".startswith(f"{known}.") for known in TRUSTED_PACKAGES):
         raise ValueError(
             f"class_path must be a class of {', '.join(TRUSTED_PACKAGES)}, got {class_path!r}: "
-            "pass trust=True (--trust) if you know and trust its code."
+            "pass trust=True (--trust) if you trust its code."
         )
     try:
         module_class = getattr(importlib.import_module(package), name)

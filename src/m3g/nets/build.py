@@ -69,7 +69,10 @@ def _encoders_per_view(
 ) -> list[nn.Module]:
     """Return one encoder per view: the encoder of an earlier view (`share`), or a new one, possibly frozen."""
     if len(specs) != len(view_shapes):
-        raise ValueError(f"encoder must be one spec, or one per view ({len(view_shapes)}), got a list of {len(specs)}.")
+        raise ValueError(
+            f"encoder must be one description, or a list of one mapping per view ({len(view_shapes)}), "
+            f"got a list of {len(specs)}."
+        )
     encoders: list[nn.Module] = []
     for l, (spec, shape) in enumerate(zip(specs, view_shapes)):
         earlier = spec.get("share")

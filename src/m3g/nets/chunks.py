@@ -85,9 +85,9 @@ def reject_batch_norm(encoder: object) -> None:
     for name, module in owner.named_modules():
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             raise ValueError(
-                "encoder must have no batch normalisation that uses statistics of the batch with chunk_size, because "
-                f"they would be those of a chunk, got {type(module).__name__} {name!r}: call its eval(), with running "
-                "statistics, or use LayerNorm."
+                "encoder must have no batch normalisation that uses statistics of the batch if chunk_size is set, "
+                f"because they would be the statistics of one chunk, got {type(module).__name__} {name!r}: call its "
+                "eval() if it has running statistics, or use LayerNorm."
             )
 
 

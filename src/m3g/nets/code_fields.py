@@ -28,7 +28,7 @@ def reject_code(config: Mapping[str, object], *, name: str = "config") -> None:
         if implementation or (field in CODE and value):
             raise ValueError(
                 f"{name} must have no field that makes transformers download or run code, got {field} = "
-                f"{str(value)[:60]!r}: pass trust=True (--trust) if you know and trust it."
+                f"{str(value)[:60]!r}: pass trust=True (--trust) if you trust this code."
             )
 
 

@@ -1,4 +1,4 @@
-"""Linear encoders of rows of numbers, with or without an added perceptron; they can start at a fitted linear map."""
+"""Linear encoders of rows of numbers, with or without an added perceptron; a fitted linear map can initialise them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def processor_of(model: str) -> Processor:
     """Return the preprocessing settings of a model, and the name of the model under `model`.
 
     For text: `tokenizer` (the JSON of a tokenizer of the library `tokenizers`), `pad` (the id of its padding token) and
-    `longest` (the maximum number of tokens). For images: `size`, `mean` and `std`. For sounds: `rate` and `normalize`.
+    `longest` (the maximum number of tokens). For images: `size`, `mean` and `std`. For sounds: `rate` (samples per
+    second) and `normalize` (whether every sound is scaled to mean 0 and variance 1).
 
     Args:
         model: a name on the hub or a local folder.
