@@ -13,6 +13,7 @@ from m3g.costs import Cost
 from m3g.data import ViewsData
 from m3g.evaluation.linear_cca import rank_contributions
 from m3g.nets import MultiViewNet
+from m3g.training.loop.build import training_index
 from m3g.training.loop.module import MultiViewModule
 from m3g.training.loop.selection import MIN_ROWS, BestWeights, Weights, epochs_between, retrieval_score
 from m3g.training.loop.start import fitted_views
@@ -25,7 +26,8 @@ ROWS = 2000  # maximum number of evaluated validation rows
 def can_stop_early(data: ViewsData) -> bool:
     """Return whether there are enough validation rows, and every row has exactly one true partner in each other view.
 
-    Augmented images and class-aligned images have no such partners.
+    The result is False for augmented images and for class-aligned images, whose views are drawn at random from one
+    image or class.
     """
     return _partners_are_known(data) and data.num_rows("val") >= MIN_ROWS
 
@@ -41,7 +43,7 @@ def too_few_rows(loop: LoopSettings, data: ViewsData) -> str:
 
 
 def _partners_are_known(data: ViewsData) -> bool:
-    return getattr(data.datasets["train"], "index", None) is not None and data.held_out_batches() is None
+    return training_index(data) is not None and data.held_out_batches() is None
 
 
 def validation_score(net: MultiViewNet, data: ViewsData, readout: Cost | None) -> float:
@@ -66,9 +68,9 @@ def keep_best(loop: LoopSettings, data: ViewsData) -> list[KeepBest]:
 class KeepBest(Callback):
     """Callback that keeps the weights with the best validation score and stops training early.
 
-    The best weights may be the initial ones. They are part of the checkpoint, so a resumed run ends with the same
-    network. At the end, the best weights are averaged with the initial ones (`BestWeights`) if all encoders start at
-    linear CCA, the loss has no readout, and the weights are not sharded.
+    The best weights may be the initial ones. The checkpoint contains the best weights, so a resumed run ends with the
+    same network. At the end, the best weights are averaged with the initial ones (`BestWeights`) if all encoders start
+    at linear CCA, the loss has no readout, and the weights are not sharded.
 
     Args:
         every: epochs between two evaluations.

@@ -7,10 +7,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from torch import Tensor
+
 from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
+from m3g.data.images.arrays import AugmentedRows
 from m3g.data.storage.moved import MissingFileError
 from m3g.nets.chunks import reject_batch_norm
 from m3g.training.loop.seeds import seed_everything
@@ -120,8 +123,14 @@ def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_s
         loss.warn_about_small_batch(n, d, batch="--data_options.batch_size", size="--heads.embedding_size")
 
 
+def training_index(data: data_sets.ViewsData) -> Tensor | None:
+    """Return the row numbers (n,) of the training split; None if views are drawn at random from one image or class."""
+    rows = data.datasets["train"]
+    return None if isinstance(rows, AugmentedRows) else getattr(rows, "index", None)
+
+
 def _mismatch(data: data_sets.ViewsData) -> Mismatch:
-    index = getattr(data.datasets["train"], "index", None)
+    index = training_index(data)
     if index is None:
         raise ValueError(
             f"mismatch must be false for {type(data).__name__}, whose views are drawn from one image or class, "
