@@ -150,7 +150,7 @@ def _open(optuna: ModuleType, folder: Path, config: Config, metric: str, choices
     if before is not None and json.loads(before) != request:
         raise ValueError(
             f"--out must be a new folder, or that of a study with the same settings, metric and losses, but the study "
-            f"in {folder} has others: choose another name."
+            f"in {folder} has different ones: choose another name."
         )
     if before is None:
         study.set_user_attr("request", json.dumps(request))

@@ -15,8 +15,8 @@ uninterrupted one:
     generators with these before every batch. Creating a data loader must not change the generators, so loaders have
     separate ones.
 
-- A checkpoint is only written between two optimiser steps, when no gradient is partially accumulated, and after the
-  step's row of metrics.csv; resuming drops the rows of later steps.
+- A checkpoint is only written between two optimiser steps, so it contains no partially accumulated gradient. It is
+  written after the step's row of metrics.csv. Resuming drops the rows of later steps.
 - Settings, number of rows and network shapes are compared with those in the checkpoint before anything is changed.
 """
 
@@ -64,7 +64,8 @@ class AtomicCheckpoints(CheckpointIO):
         self, checkpoint: Checkpoint, path: str | os.PathLike[str], storage_options: object = None
     ) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        # A buffer, because torch.save seeks in its file. If the disk is full, the single write raises a plain OSError.
+        # Serialised in memory, because torch.save to a file raises a RuntimeError instead of an OSError if the disk is
+        # full.
         buffer = io.BytesIO()
         torch.save(checkpoint, buffer)
         with atomic(path) as file:
@@ -113,7 +114,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 def check_fits(
     content: Checkpoint, module: LightningModule, path: str | os.PathLike[str], *, rows: int | None = None
 ) -> None:
-    """Reject a checkpoint of another network (the error names the first difference) or number of training rows."""
+    """Reject a checkpoint of another network or number of training rows; the error names the first difference."""
     missing = [name for name in PARTS if name not in content]
     if missing:
         raise ValueError(f"checkpoint must be a file written by m3g train, but {path} has no {missing[0]}.")
@@ -159,10 +160,10 @@ def check_settings(
 
 
 class SaveCheckpoints(Callback):
-    """Callback that writes `last.ckpt` before the first step, every `every` optimiser steps, and after every epoch.
+    """Callback that writes `last.ckpt` before the first step, every `every` optimiser steps, and at the end of epochs.
 
-    After an epoch, none is written if the last one is fewer than min(`SHORT_EPOCH`, `every`) steps old, unless the run
-    ends.
+    The checkpoint at the end of an epoch is omitted if the last one is fewer than min(`SHORT_EPOCH`, `every`) steps
+    old, except at the end of the run.
 
     The first checkpoint exposes a full disk or a missing permission immediately, and allows a run that is killed early
     to be resumed. Checkpoints contain the number of training rows and the settings.
@@ -183,7 +184,8 @@ class SaveCheckpoints(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
     ) -> None:
-        # `global_step` is unchanged while gradients are accumulated. The last step of an epoch is saved at its end.
+        # `global_step` is unchanged while gradients are accumulated. The last step of an epoch is saved by
+        # `on_train_epoch_end`.
         due = trainer.global_step % self.every == 0 and trainer.global_step != self._saved_at
         if due and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             self._save(trainer, pl_module)

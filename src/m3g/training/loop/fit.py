@@ -76,7 +76,7 @@ def fit(
     accept_changes: bool = False,
     trust: bool = False,
 ) -> None:
-    """Train with validated settings, see `train`. A single process also keeps the network in `folder.net`."""
+    """Train with validated settings, see `train`. Without torchrun, also store the network in `folder.net`."""
     if resume and is_first():
         folder.lock()
     try:
@@ -161,16 +161,16 @@ def _fit(
                     f"on the schedule of {config.loop.epochs} epochs",
                     flush=True,
                 )
-    begun = None if saved is None else saved["global_step"]
+    resumed_at = None if saved is None else saved["global_step"]
     del saved  # the trainer has the only copy
     try:
         loggers.start(config)
-        _run(trainer, module, data, folder, resume=begun is not None)
+        _run(trainer, module, data, folder, resume=resumed_at is not None)
     except BaseException:
         if first and not folder.checkpoint.exists():
             _discard(created)  # nothing to resume from
         raise
-    if first and trainer.global_step == begun:
+    if first and trainer.global_step == resumed_at:
         advice = "; a larger --loop.epochs extends it" if config.loop.max_steps is None else ""
         print(f"the run was already complete and was not trained further{advice}", flush=True)
     state = trainer.strategy.lightning_module_state_dict()  # a collective call if the weights are sharded
@@ -237,7 +237,7 @@ def _headline(config: Config, data: ViewsData, module: MultiViewModule) -> str:
 def _missing_entries(config: Config, data: ViewsData, loss: ViewLoss) -> str:
     """Return a line about the treatment of missing training entries, with a suggestion if there are many.
 
-    It is empty if there are almost none.
+    The line is empty if fewer than 1 % of the entries are missing.
     """
     mask = getattr(data.datasets["train"], "mask", None)
     fraction = 0.0 if mask is None else float((~mask).double().mean())

@@ -117,7 +117,8 @@ def batches(data: ViewsData, *, start: int = 0) -> Iterator[Batch]:
 def place(module: MultiViewModule, config: Config, *, per_epoch: int) -> None:
     """Place a training module at its first step, for use without a trainer.
 
-    Build the optimiser after this call, which scales the settings of the optimiser to the batch size.
+    Call this before building the optimiser, because its settings are scaled by a factor that is computed here from the
+    batch size.
     """
     epochs, max_steps = config.loop.num_epochs(per_epoch), config.loop.max_steps
     total = per_epoch * epochs if max_steps is None else min(max_steps, per_epoch * epochs)

@@ -77,7 +77,7 @@ class Loggers:
             project = os.environ.get("WANDB_PROJECT", PROJECT)
             return WandbLogger(name=title, project=project, save_dir=directory, id=identifier or uuid.uuid4().hex[:8])
         if name == "mlflow":
-            # Absolute, because MLflow keeps one store per address and process, whatever the working directory.
+            # Absolute, because MLflow caches one store per address in a process, even if the working directory changes.
             address = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{os.path.abspath('mlflow.db')}")
             project = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             return MLFlowLogger(project, run_name=title, tracking_uri=address, run_id=identifier)

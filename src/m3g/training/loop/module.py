@@ -47,7 +47,7 @@ class MultiViewModule(pl.LightningModule):
 
     A batch is a `m3g.data.batch.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
 
-    The random numbers of every step are a function of the seed and the step, and those of the networks also of the
+    All random numbers are a function of the seed and the number of the batch, and those of the networks also of the
     process: see `m3g.training.loop.checkpoint`.
     """
 
@@ -129,7 +129,6 @@ class MultiViewModule(pl.LightningModule):
         if students is None:
             student, teacher = dict.fromkeys(shown, self.net), dict.fromkeys(shown, self.teacher)
             return self._stack(student, views), self._stack(teacher, views)
-        # The teacher computes without gradient, so its activations are freed at once.
         chosen = self._random(2).permutation(shown)[:students]
         return self._stack({l: self.net if l in chosen else self.teacher for l in shown}, views), None
 

@@ -38,7 +38,7 @@ def end_group() -> None:
     """
     # After `fully_shard` the threads stay until the process ends. DTensor caches the mesh, and with it the group, in
     # sharding propagation (Python and C++), redistribution plans and mesh topologies, and torch has no public call to
-    # clear these caches. The threads do no harm, because `m3g.cli.launch.leave` skips the shutdown of Python.
+    # clear these caches. The threads are harmless, because `m3g.cli.launch.leave` skips the shutdown of Python.
     import torch.distributed as dist
 
     if started() and dist.is_initialized():
@@ -48,7 +48,7 @@ def end_group() -> None:
 
 
 def abandon_group(error: BaseException) -> None:
-    """Destroy the process group after an error, without waiting for processes that may be gone.
+    """Destroy the process group after an error, without waiting for processes that may have exited.
 
     The frames of the error refer to the trainer and thus to the group, so their variables are released. If a thread of
     the group still waits for another process, this process continues after a few seconds.

@@ -58,10 +58,10 @@ class BestWeights:
     """The weights with the best validation score so far.
 
     If training starts at linear CCA, the result is an average, `share` times the best weights plus (1 - `share`) times
-    the initial ones. `share` is the smallest value for which the score of the average is at most one standard error
-    below the best score. The standard error is that of their difference, paired by validation row. Among networks that
-    do not differ significantly on the validation rows, the one closest to linear CCA overfits the training rows least,
-    and linear probes on it are more accurate (docs/results/defaults.md).
+    the initial ones. `share` is the smallest positive multiple of 0.1 for which the score of the average is at most one
+    standard error below the best score. The standard error is that of their difference, paired by validation row. Among
+    networks that do not differ significantly on the validation rows, the one closest to linear CCA overfits the
+    training rows least, and linear probes on it are more accurate (docs/results/defaults.md).
 
     Attributes:
         best, epoch, weights: the best score, its epoch and its weights.
@@ -86,7 +86,7 @@ class BestWeights:
     share: float = 1.0
 
     def improved(self, score: float, *, epoch: int) -> bool:
-        """Record a score; if it exceeds the best by more than MIN_GAIN, return True: the caller must set `weights`."""
+        """Record a score and return whether it exceeds the best by more than MIN_GAIN; if so, set `weights` as well."""
         self.since += 1
         if score <= self.best + MIN_GAIN:
             return False

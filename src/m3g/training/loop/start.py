@@ -36,7 +36,7 @@ def fitted_views(net: MultiViewNet) -> list[int]:
 
 
 def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
-    """Return the number of training rows on which linear CCA of some views is fitted.
+    """Return the maximum number of training rows on which linear CCA of some views is fitted.
 
     The memory is bounded by two limits. There are at most 10 000 rows, or 2000 if other views are read with them. The
     rows have at most 12 million numbers, or 4 million if the training rows exceed 128 MiB and therefore stay in files.
@@ -48,7 +48,7 @@ def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
 
 
 def fit_linear_cca(data: ViewsData, views: Sequence[int], *, size: int) -> LinearCCA:
-    """Return linear CCA of some views, fitted on `num_fitted_rows` evenly spaced training rows."""
+    """Return linear CCA of some views, fitted on at most `num_fitted_rows` evenly spaced training rows."""
     n = min(num_fitted_rows(data, views), data.num_rows("train"))
     # Filled batch by batch, because joining the batches would require twice the memory.
     rows = [torch.empty(n, *data.view_shapes[l]) for l in views]

@@ -65,8 +65,8 @@ def select_subsets(
 ) -> Subsets:
     """Return the size and number of the subsets of views that a step compares: as requested, or the largest fast ones.
 
-    By default, all views are compared at once if the exact solver is fast, or if the faster of the exact and the
-    sampled solver takes no longer than the encoders.
+    By default, all views are compared at once if the loss does not visit all tuples, if the exact solver is fast, or if
+    the faster of the exact and the sampled solver takes no longer than the encoders.
     """
     size, number = views_per_step, subsets_per_step
     if size is not None and not 2 <= size <= k:

@@ -45,8 +45,8 @@ def find_partners(
 ) -> list[Partner | None]:
     """Return, for each entry, the row that it resembles most; None if that is its own row.
 
-    The entry is compared with every row. A row is represented by the mean direction of its reliable entries in the
-    other views, or by the query that `cost` computes from them.
+    The entry is compared with every row that has a reliable entry in another view. A row is represented by the mean
+    direction of its reliable entries in the other views, or by the query that `cost` computes from them.
 
     Args:
         entries: the entries to compare.

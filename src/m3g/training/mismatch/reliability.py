@@ -3,7 +3,7 @@
 Every step compares the views of a batch of n rows. The score u_lm[i, j] of row i in view l and row j in view m is the
 logarithm of n times the softmax of their similarities, averaged over both directions. Scores of matching rows (i = j)
 and of different rows are modelled as Gaussians with means mu and nu and a common variance var, estimated by running
-averages. The evidence that row i of views l and m is one object is the log-likelihood ratio
+averages. The evidence that the entries of row i in views l and m describe the same object is the log-likelihood ratio
 
     e_lm[i] = (mu - nu) / var * (u_lm[i, i] - (mu + nu) / 2).
 
@@ -185,7 +185,7 @@ class Mismatch(nn.Module):
 
 
 def _pair_scores(embeddings: Tensor, present: Tensor) -> Tensor:
-    """Return the scores u[l, m, i, j] of embeddings (k, n, d); the softmax is over the present points, bool (k, n)."""
+    """Return the scores u[l, m, i, j] of embeddings (k, n, d); the softmax omits points where `present` is False."""
     unit = torch.nn.functional.normalize(torch.where(present.unsqueeze(-1), embeddings, 0.0), dim=-1)
     similar = torch.einsum("lid,mjd->lmij", unit, unit) / TEMPERATURE
     candidates = torch.where(present[None, :, None, :], similar, torch.finfo(similar.dtype).min / 2)

@@ -88,5 +88,5 @@ def _files(run: Run, config: Config, inputs: list[Recipe]) -> Iterator[str | Pat
         for _, batch in source.batches(columns):
             for column in columns:
                 cells = batch[column].to_pylist()
-                found = (source.folders.find(cell, allow_outside=True) for cell in cells if isinstance(cell, str))
-                yield from (path for path in found if path is not None)
+                paths = (source.folders.find(cell, allow_outside=True) for cell in cells if isinstance(cell, str))
+                yield from (path for path in paths if path is not None)

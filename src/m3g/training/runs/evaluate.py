@@ -83,7 +83,7 @@ def evaluate_run(
         data: the data module of the run; None builds it.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         paper_probe: also train the paper's linear probe.
-        few_shot: also train probes with a few labels per class; None does so if the data module requests it (signals).
+        few_shot: also train probes with a few labels per class; None means `data.few_shot`, which is True for signals.
 
     Returns:
         The scores, and the paths of the plots.
@@ -243,7 +243,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
     if not wide:
-        print(f"meanings of the measures: m3g report RUN or a terminal of at least {WIDE} columns")
+        print(f"for the meanings of the measures, use m3g report RUN or a terminal of at least {WIDE} columns")
     for picture in pictures:
         print(f"picture   {picture}")
 

@@ -118,7 +118,7 @@ class Lock:
 
 
 def ran_out_of_space(error: BaseException | None) -> bool:
-    """Return whether an error, or its cause, is due to a full disk."""
+    """Return whether an error, or its cause, is due to a full disk, an exceeded quota or the maximum file size."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _FULL:
             return True

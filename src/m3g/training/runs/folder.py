@@ -52,8 +52,8 @@ REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")  # on the Hugging Face hub
 def is_repository(name: str | os.PathLike[str]) -> bool:
     """Return whether `name` is USER/NAME or USER/NAME@REVISION on the hub rather than a folder.
 
-    An existing folder takes precedence, and so does a path whose first part is a folder: its run may be missing or
-    misspelt.
+    An existing path is not a repository. A path whose first part is a folder is not a repository either, because it
+    probably names a run in that folder that is missing or misspelt.
 
     Example:
         >>> is_repository("someone/digits"), is_repository("someone/digits@v1"), is_repository("./run")
@@ -206,7 +206,7 @@ class Run:
         return self._settings
 
     def extend(self, epochs: int) -> Config:
-        """Return the configuration of an existing run with more epochs, which `fit` writes when it resumes the run."""
+        """Return the configuration of an existing run with more epochs; `fit` stores it when it resumes the run."""
         config = self.open()
         before, limit = config.loop.epochs, config.loop.max_steps
         if limit is not None:

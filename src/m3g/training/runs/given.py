@@ -114,7 +114,7 @@ def convert_view(
 ) -> Tensor | Sequence[object] | Columns:
     """Convert one view of n rows to a list of cells, a mapping from columns to lists, or a tensor (n, ...).
 
-    A single value is one row. `shape` is the shape of a row in the network.
+    A single value is one row. `shape` is the shape of one row of the network's input.
     """
     kind = recipe.get("kind")
     if is_frame(view):
@@ -186,7 +186,7 @@ def _columns(frame: Frame) -> Columns:
 
 
 def _content(cell: object) -> bytes | None:
-    """Return the content of an image file; a PIL image is encoded as PNG, in RGB if PNG lacks its mode."""
+    """Return the content of an image file; a PIL image is encoded as PNG, with less common modes converted to RGB."""
     if cell is None or isinstance(cell, bytes):
         return cell
     if is_picture(cell):

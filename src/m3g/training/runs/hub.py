@@ -1,7 +1,8 @@
 """Runs on the Hugging Face hub: upload with a model card, and download.
 
 A run on the hub is read like a local one: safetensors and JSON only, nothing is executed, and weights that do not match
-the SHA-256 in `model.json` are rejected. Files are copied out of the hub's cache, which consists of symbolic links.
+the SHA-256 in `model.json` are rejected. Files are copied out of the hub's cache, because it consists of symbolic links
+and a run folder must not contain any.
 """
 
 from __future__ import annotations

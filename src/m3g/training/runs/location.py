@@ -1,4 +1,4 @@
-"""Location of the data files of a run, whose paths are stored as the user gave them and may have changed since."""
+"""Location of the data files of a run: paths are stored as the user gave them, and files may have moved since then."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def located(config: Config, run: Run) -> Config:
     """Return the settings of a run with the paths at which its data files exist.
 
-    A file is searched in this order: below `run.data_root`, if set; in the directory in which the run was trained; at
-    the same location relative to the run folder, for a run that was moved with its data; in the current directory.
+    A file is searched for in this order: below `run.data_root`, if set; in the directory in which the run was trained;
+    at the same location relative to the run folder, for a run that was moved with its data; in the current directory.
     """
     options = dict(config.data_options)
     for name, paths in path_options(config).items():
@@ -43,7 +43,7 @@ def open_run_table(config: Config, run: Run) -> Source:
 
 
 def _root_of_cells(config: Config, table: Path, run: Run) -> str | None:
-    """Return the folder of the files that a table names, if they may have been moved."""
+    """Return the folder in which to search for the files named in a table; None if they are at their stored paths."""
     if run.data_root is not None:
         return str(run.data_root)
     if config.data_options.get("data_root") is not None:
@@ -81,9 +81,9 @@ def _find(option: str, given: str, run: Run) -> str:
             return f"{candidate}{key}"
     trained = run.facts.get("directory")
     where = f" (the run was trained in {trained})" if trained and not Path(path).is_absolute() else ""
-    below = "" if run.data_root is None else f", also below {run.data_root}"
+    root = "" if run.data_root is None else f", nor below {run.data_root}"
     raise ValueError(
-        f"{option} of {run} must be a file or folder that exists, but there is none at {path}{where}{below}: it was "
+        f"{option} of {run} must be a file or folder that exists, but there is none at {path}{where}{root}: it was "
         "moved or deleted; pass its folder with --data-root."
     )
 
@@ -92,7 +92,7 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
     if run.data_root is not None:
         yield from below(run.data_root, path)
         if not path.suffix:
-            yield run.data_root  # the folder itself, which was renamed
+            yield run.data_root  # the folder itself, if it was renamed
     directory, relative = (run.facts.get(name) for name in ("directory", "directory_from_run"))
     if isinstance(directory, str):
         yield Path(directory, path)  # an absolute path is unchanged
@@ -103,7 +103,7 @@ def _candidates(path: Path, run: Run) -> Iterator[Path]:
 
 
 def _with_model(options: Mapping[str, object], run: Run) -> dict[str, object]:
-    """Return the options of an encoder; a pretrained model in a local folder has the path at which it exists."""
+    """Return the options of an encoder, with the current path of a pretrained model in a local folder."""
     model = options.get("model")
     if not isinstance(model, str) or "/" not in model:
         return dict(options)

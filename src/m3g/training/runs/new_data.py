@@ -104,7 +104,7 @@ def _arrays(net: TrainedNet, views: Sequence[str]) -> dict[str, np.ndarray]:
             if len(views) != len(names):
                 raise ValueError(
                     f"--views must be NAME=FILE for some of the views {', '.join(names)}, or {len(names)} files in "
-                    f"their order, got {len(views)} with names that are not all views."
+                    f"their order, got {len(views)}, and some are not named after a view."
                 )
             stems = names
         files = dict(zip(stems, views))

@@ -47,7 +47,7 @@ def reserved(parent: Path, name: str) -> Iterator[Path]:
 
     def remove() -> None:
         for path in (folder, *created):
-            with contextlib.suppress(OSError):  # in use
+            with contextlib.suppress(OSError):  # not empty
                 path.rmdir()
 
     def terminate(number: int, _: object) -> None:

@@ -31,7 +31,7 @@ from m3g.training.runs.trained import TrainedNet
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 PRECISIONS = ("fp32", "fp16", "int8")
 ROWS = 512  # maximum number of rows compared with PyTorch
-TOLERANCE = 1e-4  # largest difference, as a fraction of the largest entry of PyTorch's embeddings
+TOLERANCE = 1e-4  # largest difference, as a fraction of the largest absolute value in PyTorch's embeddings
 INPUT, OUTPUT = "view", "view_embedding"
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 
 class ExportedView(TypedDict):
-    """Entry of a view in `views.json`; `difference` is the largest error divided by the largest value."""
+    """Description of a view in `views.json`; `difference` is the largest error divided by the largest value."""
 
     name: str
     file: str
@@ -102,8 +102,8 @@ def export(
         run: the folder of a finished run.
         out: a folder that does not exist yet.
         format: `onnx`, read by onnxruntime, or `torch`, read by `torch.export.load`.
-        precision: `fp32`; for ONNX also `fp16` or `int8` weights. These two require the run's data, because R@1 on its
-            test split is measured before and after the conversion.
+        precision: `fp32`; for ONNX also `fp16` or `int8` weights. These two require the run's data, because R@1 is
+            measured before and after the conversion.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
 
     Raises:
@@ -148,7 +148,7 @@ def _write(net: TrainedNet, rows: Rows, folder: Path, format: str, precision: st
         if precision == "fp32" and not error <= TOLERANCE:
             raise ValueError(
                 f"view {net.view_names[l]!r} must have the same embeddings as in PyTorch when exported, but they "
-                f"differ by {error:.1e} of the largest entry (allowed: {TOLERANCE:g}): nothing was written."
+                f"differ by {error:.1e} of the largest value (allowed: {TOLERANCE:g}): nothing was written."
             )
         outputs.append(torch.from_numpy(np.array(output)))
         expected.append(torch.from_numpy(reference))

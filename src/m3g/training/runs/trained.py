@@ -176,7 +176,7 @@ class TrainedNet(MultiViewNet):
         read = [None if view is None else self._convert_view(view, l) for l, view in enumerate(views)]
         sizes = {name: len(part[0]) for name, part in zip(self.view_names, read) if part is not None}
         if len(set(sizes.values())) != 1:
-            raise ValueError(f"views must have the same length and not all be missing, got {sizes or 'none'}.")
+            raise ValueError(f"views must have the same length, and at least one must be given, got {sizes or 'none'}.")
         (number,) = set(sizes.values())
         none_present = torch.zeros(number, dtype=torch.bool)
         mask = torch.stack([none_present if part is None else part[1] for part in read])

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Group = TypeVar("Group", bound="DataclassInstance")
-MIN_EPOCHS = 20  # minimum number of epochs if the settings do not specify it
-MIN_STEPS = 600  # minimum number of optimiser steps if the settings specify neither epochs nor steps
+MIN_EPOCHS = 20  # minimum number of epochs if `loop.epochs` is None
+MIN_STEPS = 600  # minimum number of optimiser steps if `loop.epochs` and `loop.max_steps` are None
 Origin = str | Mapping[str, str]  # the file of all settings, or a mapping from dotted names of settings to files
 
 
@@ -34,8 +34,8 @@ class Heads:
         hidden: units of the hidden layer of each head; None means a linear head
         predictor: add a prediction head after the projection head (common with a teacher; the teacher has no prediction
             head)
-        bias: initial bias of the last layer of every projection; None draws it at random. Losses that are invariant to
-            signs (gram, pmrl, symile) require a common bias, such as 0.5, so that the views align
+        bias: initial bias of the last layer of every projection head; None draws it at random. Losses that are
+            invariant to signs (gram, pmrl, symile) require a common bias, such as 0.5, so that the views align
         weight_std: standard deviation of the initial weights of the heads (truncated normal; the paper: 0.02); None
             means PyTorch's default
     """
@@ -117,8 +117,8 @@ class LoopSettings:
         checkpoint_every: optimiser steps between two checkpoints
         evaluate_every: epochs between two quick evaluations on the validation split, written to probes.csv; 0 for none
         patience: stop if retrieval on the validation split does not improve in this many consecutive evaluations, and
-            keep the best network; it is evaluated after every epoch or, in longer runs, about 25 times, regardless of
-            evaluate_every. 0 trains to the end and keeps the last network
+            keep the best network; 0 trains to the end and keeps the last network. There is an evaluation after every
+            epoch or, in longer runs, about 25 in total, regardless of evaluate_every
         log_every: optimiser steps between two rows of metrics.csv
     """
 
@@ -174,13 +174,13 @@ class Config:
         views_per_step: number of views that the loss compares at a time; None means all, or for the losses m3g and kl
             as many as are fast, because the complexity of their exact solver is n ** k
         subsets_per_step: number of random subsets of views_per_step views over which a step averages the loss; None
-            means as many as are fast
+            means as many as are fast, at most 20
         view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
             learns to handle missing views; every row keeps at least two of its views
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
         logger: one or several of tensorboard, csv, wandb, mlflow and trackio (--logger csv wandb), or none; metrics.csv
             and results.json are always written
-        seed: determines all random choices; runs on a CPU are bitwise reproducible
+        seed: determines all random choices; runs on a CPU with the same number of threads are bitwise reproducible
     """
 
     data: str = "multiple-features"
@@ -215,7 +215,7 @@ class Config:
     def from_dict(cls, content: object, *, origin: Origin = "") -> Config:
         """Return the validated settings of a plain dictionary; omitted settings have their defaults.
 
-        This is the only validation of settings from files and command lines.
+        Settings from files and from the command line are validated here.
         """
         _reject_classes(content, origin)
         config = _build(cls, content, origin)

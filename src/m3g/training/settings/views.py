@@ -141,7 +141,7 @@ def with_data_defaults(config: Config, data: ViewsData) -> Config:
 
 def _check_suits(name: str, kind: str, encoder: object) -> None:
     """Reject a text encoder for another kind of view, and the reverse; `build_encoder` validates the shape."""
-    text = ("text", "tfidf", "transformers")  # the encoder decides which of the two kinds a text view has
+    text = ("text", "tfidf", "transformers")  # the encoder determines whether a text is of kind text or tfidf
     if encoder not in ENCODERS or encoder == "transformers" or (encoder in text[:2]) == (kind in text[:2]):
         return
     purpose = ENCODERS[str(encoder)].summary.split(":")[0]
@@ -152,7 +152,10 @@ def _check_suits(name: str, kind: str, encoder: object) -> None:
 
 
 def view_lines(config: Config, data: ViewsData, *, columns: bool = False) -> list[str]:
-    """Return one line per view: name, kind, shape and encoder; with `columns`, also its columns with other names."""
+    """Return one line per view: name, kind, shape and encoder; with `columns`, also its columns in the table.
+
+    A single column with the name of the view is omitted.
+    """
     width = max(map(len, data.view_names))
     lines = []
     for l, (name, kind, shape) in enumerate(zip(data.view_names, kinds(data), data.view_shapes)):
