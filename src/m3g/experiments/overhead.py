@@ -109,7 +109,7 @@ def saved_bytes(function: Callable[[], object], parameters: Iterable[nn.Paramete
 
 
 def memory(*, k: int, n: int) -> list[dict[str, float]]:
-    """Return one row per number s of student views: bytes stored for the backward pass, including M3G."""
+    """Return one row per number s of student views: bytes stored for the backward pass, including those of M3G."""
     torch.manual_seed(0)
     student = vit(views=k)
     teacher = Teacher(student)

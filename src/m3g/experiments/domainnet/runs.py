@@ -4,8 +4,8 @@
 Expected, mean over unseen domains: fonts M3G 69.3 %, InfoNCE 70.4 to 70.8 %, BYOL 68.2 to 68.3 %; PACS 31 to 33 % for
 all.
 
-A network learns from class-aligned batches of all domains but one. A linear probe on its features, trained on the seen
-domains, is tested on the unseen one; so is a probe trained on each seen domain alone.
+A network is trained on class-aligned batches of all domains but one. A linear probe of its features, trained on all
+seen domains, is tested on the unseen one, and so are probes trained on a single seen domain.
 
 Laptop scale: 62 characters in five styles of fonts (n = 16), and trees of `domain/class/image` as histograms of edges:
 PACS (n = 7, the number of its classes), Office-Home and DomainNet (40 classes, n = 16). Paper scale: DomainNet,
@@ -39,6 +39,7 @@ LENGTHS = (200, 3000)  # other numbers of steps, for the methods `LENGTHS_OF`
 LENGTHS_OF = ("m3g", "infonce-pwe")
 DOMAINS = {"fonts": STYLES, **{name: tree.domains for name, tree in TREES.items()}}
 FILES = {"fonts": "fonts.npz", **{name: f"{name}_edges.npz" for name in TREES}}
+# Held-out domains of the grids, and of the control arms.
 TUNED_ON = {"fonts": "display", "pacs": "sketch", "office-home": "Clipart", "domainnet-small": "sketch"}
 CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
@@ -59,7 +60,7 @@ CONTROLS: dict[str, tuple[Settings, tuple[str, ...]]] = {
     "n = 8": ({"data_options": {"batch_size": 8}}, ("m3g", "infonce-ave", "infonce-pwe")),
     "n = 32": ({"data_options": {"batch_size": 32}}, ("infonce-ave", "infonce-pwe")),
 }
-# Not chosen on validation: the paper's epsilon in both scales of the cost, and common temperatures of pairwise InfoNCE.
+# Not chosen on validation rows: the paper's epsilon in both scales, and common temperatures of pairwise InfoNCE.
 UNTUNED: dict[str, tuple[Settings, str]] = {
     "epsilon 0.05, untuned": ({"epsilon": 0.05}, "m3g"),
     "epsilon 0.05 in the scale of Algorithm 2, untuned": ({"epsilon": 0.05, "cost": "cv-algorithm2"}, "m3g"),
@@ -98,7 +99,7 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield, for every data set, the grids, three seeds, the references, the controls (fonts only) and other seeds."""
+    """Yield, for every data set, the grids, three seeds, references, controls (fonts only) and the other seeds."""
     rates = RATES[:1] if request.miniature else RATES
     for data, domains in DOMAINS.items():
         tuned: dict[str, Tuned] = {}
@@ -204,7 +205,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict
 
 @torch.no_grad()
 def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[str, float | dict[str, float]]:
-    """Return the accuracy of a probe of all seen domains, that of a probe per seen domain, and the effective rank."""
+    """Return accuracies of probes trained on all seen domains and on each, and the effective rank of the features."""
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MAX_TEST_IMAGES // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MAX_TEST_IMAGES)

@@ -105,7 +105,7 @@ def _mean_of_domains(values: dict[tuple[str, int], float], domains: list[str]) -
 def _comparison(tests: list[Result]) -> str:
     """Return a table of the differences between M3G and the others, over the unseen domains.
 
-    Seeds are not independent units, because those of one domain share its images.
+    Runs of different seeds are not independent, because those of one domain share its images.
     """
     table = difference_table(scores(tests), "m3g", test_to_train=0.0, split_of=lambda key: key[0], splits="domains")
     return table and f"{table}\n\n{NOTE}"

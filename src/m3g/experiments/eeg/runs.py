@@ -4,13 +4,13 @@
 1000 labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 56 %, where chance is
 50 %.
 
-Networks learn from the channels without labels. A linear combination of the channels and a linear classifier then learn
-from s labels per class, and are tested on all recordings of unseen subjects. The score is the balanced accuracy.
+Networks are trained on the channels without labels. A linear combination of the channels and a linear classifier are
+then trained with s labels per class, and tested on all rows of unseen subjects. The score is the balanced accuracy.
 
 Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, an encoder per sensor; `raw`, one encoder for the
 raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, transferred to UCI EEG and its two groups of subjects; `windows`, one encoder
-for 4000 windows of PhysioNet 2018, transferred to 4000 of SleepEDFx. Paper scale: all windows of these two, written by
-`m3g prepare` to the folders `pretrain` and `sleep`.
+for 4000 windows of PhysioNet 2018, transferred to 4000 of SleepEDFx. Paper scale: all windows of PhysioNet 2018 and
+SleepEDFx, written by `m3g prepare` to the folders `pretrain` and `sleep`.
 
 The paper trains InfoNCE with n = 64 and M3G with n = 16. Here InfoNCE is trained with both batch sizes.
 """
@@ -122,7 +122,7 @@ def laptop_config(data: str, loss: str, n: int, options: Settings, *, seed: int,
             "data_options": {"batch_size": n, "split_seed": seed},
             "loss": loss,
             "loss_options": dict(options),
-            # M3G compares all views at once; the number of channels of `windows` is not known here.
+            # In `sleep` and `raw`, M3G compares all views at once. The number of channels of `windows` is unknown here.
             "views_per_step": len(SENSORS) if loss == "m3g" and data != "windows" else None,
             "heads": {"embedding_size": 32, "hidden": None},
             "optim": {"min_learning_rate": 1e-5, "warmup_epochs": 0.0, "weight_decay": 5e-4, "betas": [0.9, 0.999]},
@@ -225,8 +225,8 @@ def few_shot(net: Network, data: ViewsData, *, seed: int) -> Scores:
     """Return the scores of probes of the embeddings of all channels, trained with s labels per class."""
     train, val, test = (_embedded(net, data, split) for split in SPLITS)
     most = most_shots(train[1])
-    # The probe uses s rows per class for training and s for early stopping. If the rarest class has fewer than 2 s
-    # rows but at least s, all of them are used.
+    # The probe uses s rows per class for training and s for early stopping. If the rarest class has at least s but
+    # fewer than 2 s rows, half of that number is used for each.
     shots = {s: min(s, most) for s in SHOTS if 2 * most >= s}
     scores = {str(s): _probe(train, test, used, seed) for s, used in shots.items()}
     return {

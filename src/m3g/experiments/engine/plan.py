@@ -24,7 +24,7 @@ from m3g.training.settings.config import Config
 
 # Numbers of training rows of sets whose files may be unavailable, and of the built-in set.
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
-MANY_NODES = ("images", "domains")  # data that the paper trains on NODES x GPUS devices
+MANY_NODES = ("images", "domains")  # kinds of data for which runs at paper scale use NODES x GPUS devices
 NODES, GPUS = 4, 8
 SOLVER_STEPS = 8  # assumed number of solver steps; `m3g reproduce iterations` measures those of exact solvers
 VIT_FLOPS = 2 * 17.6e9  # forward pass of ViT-B/16 on one image of 224 pixels; a multiply-add counts as two
@@ -61,7 +61,7 @@ def planned(
 
     Results of an older grid are omitted, because they must not share a table with those of the current one. Labels are
     those of the current plan, because a run may have been executed under another plan. `specs` are the planned runs of
-    `request`, if already known; they are used if the request includes all methods, sets and seeds.
+    `request`. They are computed if they are None, or if the request does not include all methods, sets and seeds.
     """
     labels = [row["labels"] for row in results]
     last = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
@@ -134,7 +134,7 @@ def num_steps(config: Settings) -> int:
 def describe(
     experiment: Experiment, specs: Sequence[RunSpec], request: Request, results: dict[str, Result]
 ) -> list[str]:
-    """Return lines with the numbers of runs and steps, the expected hours, and the maximum cost of each loss."""
+    """Return lines with the numbers of runs and steps, the expected hours, and the most expensive case of each loss."""
     done = [spec for spec in specs if spec.id in results]
     left = [spec for spec in specs if spec.id not in results]
     lines = [

@@ -27,7 +27,8 @@ MAX_RESTARTS = 20  # maximum number of dead workers that a pool replaces
 def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, keep: bool = False) -> str:
     """Execute one run; return its state.
 
-    The state is `done`, `finished` (before this call), `busy` (in another process) or `waiting` (for its grid).
+    The state is `done` (by this call), `finished` (before this call), `busy` (executed by another process) or `waiting`
+    (for the runs of its grid).
     """
     if store.finished(spec.id):
         return "finished"
@@ -185,7 +186,7 @@ def run_pool(
 
 
 class Progress:
-    """Progress display of a pool: a bar in a terminal, occasional lines elsewhere."""
+    """Progress display of a pool: a bar in a terminal, otherwise one line per 5 % of the runs."""
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, report: Callable[[str], None]) -> None:
         self.ids, self.store, self.report = [spec.id for spec in specs], store, report

@@ -18,7 +18,7 @@ MAX_ARRAY_SIZE = 1000  # Slurm's default limit (MaxArraySize) is 1001
 def write_scripts(
     specs: Sequence[RunSpec], store: Store, command: Sequence[str], *, nodes: int, gpus: int, hours: float
 ) -> list[Path]:
-    """Write `slurm.sh`, and `submit.sh`, which submits it for each stage; return both paths.
+    """Write `slurm.sh`, and `submit.sh`, which submits `slurm.sh` for each stage; return both paths.
 
     The runs of a grid are in an earlier stage than the runs that use its best setting. `command` is `m3g reproduce
     NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of
@@ -70,7 +70,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
     if nodes * max(gpus, 1) == 1:
         lines.append(f'exec {quoted} --run "$id"')
     else:
-        # One torchrun per node. All connect at one port of the first node; the port is derived from the job id.
+        # One torchrun per node. All connect to one port of the first node; the port is derived from the job id.
         program = shlex.join(command[1:]) if command[0] == sys.executable else quoted
         lines += [
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
@@ -83,7 +83,7 @@ def _script(folder: Path, command: Sequence[str], *, nodes: int, gpus: int, hour
 
 
 def _submit(folder: Path, arrays: Sequence[Mapping[str, int]]) -> str:
-    lines = ["#!/bin/bash", "# Submit every stage; a stage starts when the one before it is done.", "set -euo pipefail"]
+    lines = ["#!/bin/bash", "# Submit all stages; each starts after the previous one succeeded.", "set -euo pipefail"]
     lines.append("after=()  # expanded below in a form that old versions of bash accept for an empty list")
     script = shlex.quote(str(folder / "slurm.sh"))
     for files in arrays:

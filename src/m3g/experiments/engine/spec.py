@@ -25,7 +25,8 @@ class Labels(TypedDict, total=False):
         arm: the loss or method, possibly with its options.
         data: the data set.
         seed: the seed, which usually also determines the split.
-        stage: `grid` (evaluates a setting), `test`, `control` (other conditions), `reference`, `length` (other steps).
+        stage: `grid` (evaluates a setting), `test`, `control` (other conditions), `reference`, `length`
+            (other numbers of steps).
         control: the conditions of a control.
         held_out, unseen: the domain or vendor that is excluded from training.
         k: number of views.
@@ -181,7 +182,10 @@ class RunSpec:
         return [run for candidate in (*self.candidates, *self.then) for run in candidate.evaluated_by]
 
     def choose(self, results: Mapping[str, Result]) -> dict[str, float] | None:
-        """Return the changes with the best mean validation score (the middle of equal ones); None without a grid."""
+        """Return the changes with the best mean validation score; None without a grid.
+
+        Of several best candidates, the middle one is chosen.
+        """
         missing = [run for run in self.needs if run not in results]
         if missing:
             raise ValueError(f"run {self.id} must wait for its grid, of which {len(missing)} runs are not finished.")
@@ -191,7 +195,7 @@ class RunSpec:
 
         def best(candidates: Sequence[Candidate]) -> Candidate:
             equal = [candidate for candidate in candidates if score(candidate) == max(map(score, candidates))]
-            return equal[(len(equal) - 1) // 2]  # over one option, the middle is the farthest from worse values
+            return equal[(len(equal) - 1) // 2]  # in a grid of one option, the farthest from worse values
 
         if not self.candidates:
             return None
@@ -218,7 +222,7 @@ class RunSpec:
 
 
 def validation(results: Iterable[Result]) -> float:
-    """Return the mean of the runs' `validation`; a run that diverged counts as 0."""
+    """Return the mean of the metric `validation` over runs; a run that diverged counts as 0."""
     return statistics.fmean(result["metrics"].get("validation") or 0.0 for result in results)
 
 
@@ -279,7 +283,7 @@ class Experiment:
         extend: `extend(file, source, target)` registers the user's sets and losses, from the Python file of `--add` and
             from the data folder, and returns the names in the Python file.
         methods: the names that `--methods` accepts.
-        seconds: estimated seconds of one laptop run, used until some are finished.
+        seconds: estimated seconds of one laptop run, used until a run is finished.
         seeds: the number of seeds for every supported scale.
     """
 

@@ -43,7 +43,7 @@ class Store:
         return run in self._collected() or (self.folder(run) / "result.json").is_file()
 
     def results(self) -> dict[str, Result]:
-        """Return all finished runs by id, including those collected before."""
+        """Return the results of all finished runs by id, including those in `results.jsonl`."""
         known = self._collected()
         for file in sorted((self.path / "runs").glob("*/result.json")):
             if file.parent.name not in known:
@@ -59,7 +59,7 @@ class Store:
         write_text(self.folder(run) / "error.txt", reason + "\n")
 
     def errors(self) -> dict[str, str]:
-        """Return the runs that stopped with an error and have not succeeded since."""
+        """Return the errors, by id, of the runs that failed and have not succeeded since."""
         files = (self.path / "runs").glob("*/error.txt")
         return {file.parent.name: file.read_text(encoding="utf-8").strip() for file in files}
 

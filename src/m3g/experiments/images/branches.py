@@ -27,7 +27,7 @@ K = 4
 
 
 def runs(request: Request) -> list[RunSpec]:
-    """Return a run for every number of student views, seed by seed."""
+    """Return a run for every number of student views and loss, seed by seed."""
     return [
         image_runs.image_run(
             "branches", data, K, method, {"temperature": TEMPERATURE}, seed, request,
@@ -54,7 +54,7 @@ def step_bytes(settings: Settings) -> int:
     students = config.teacher.student_views
 
     def step() -> torch.Tensor:
-        # Training draws the student's views at random; for the first views, the memory is the same.
+        # Training draws the student's views at random. The first ones are used here; the memory is the same.
         number = len(batch) if students is None else students
         student = [module.net.embed_view(view, l) for l, view in enumerate(batch[:number])]
         assert module.teacher is not None

@@ -3,8 +3,8 @@
 `m3g reproduce budget --data SETS`: 184 runs per data set, one to four hours on a shared core. Expected: all losses tie.
 
 A step has k n = 96 augmented images, from two augmentations of 48 images to twelve augmentations of 8 images. All
-methods train the network of `imagenet` without a teacher, on its data and on the emoji of one vendor, with nine
-categories as classes. M3G compares all k views at once, with the sampled solver for k = 8 and 12. For every k and
+methods train the network of `imagenet` without a teacher, on Tiny-ImageNet and on the emoji of one vendor, whose nine
+categories are the classes. M3G compares all k views at once, with the sampled solver for k = 8 and 12. For every k and
 method, one of five temperatures is chosen on the validation images of a split that is not used for the test accuracy.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from m3g.experiments.engine.spec import Experiment, Prepare, Request, Result, RunSpec, Settings, grid_values, merged
 from m3g.experiments.images import runs as image_runs
 from m3g.experiments.images import tables as image_tables
-from m3g.experiments.images.imagenet import ALONE
+from m3g.experiments.images.imagenet import NO_TEACHER
 from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import difference_table, lines
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
@@ -30,15 +30,15 @@ from m3g.experiments.sources.images import prepare_tinyimagenet
 BUDGET = 96  # augmented images per step
 VIEWS = (2, 3, 4, 6, 8, 12)
 VENDOR = "noto"
-BOTH_WAYS: Settings = {"loss_options": {"symmetric": True}}
-ARMS: dict[str, Settings] = {"m3g": {}, "polyview": {}, "infonce-ave": BOTH_WAYS, "infonce-pwe": BOTH_WAYS}
+SYMMETRIC: Settings = {"loss_options": {"symmetric": True}}
+ARMS: dict[str, Settings] = {"m3g": {}, "polyview": {}, "infonce-ave": SYMMETRIC, "infonce-pwe": SYMMETRIC}
 
 
 def runs(request: Request) -> Iterator[RunSpec]:
     """Yield the runs of the grid and then the test runs, for every data set, number of views and method."""
 
     def run(data: str, k: int, method: str, seed: int) -> RunSpec:
-        change = merged(merged(ALONE, ARMS[method]), {"data_options": {"batch_size": BUDGET // k}})
+        change = merged(merged(NO_TEACHER, ARMS[method]), {"data_options": {"batch_size": BUDGET // k}})
         change |= {"views_per_step": k} if method == "m3g" else {}
         return image_runs.image_run("budget", data, k, method, {}, seed, request, labels={"arm": method}, change=change)
 
@@ -46,7 +46,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
         for k in VIEWS:
             for method in filter(request.wants, ARMS):
                 if k == 2 and method == "infonce-ave":
-                    continue  # for k = 2 equal to infonce-pwe
+                    continue  # equal to infonce-pwe for k = 2
                 changes = [{"loss_options.temperature": value} for value in TEMPERATURES]
                 grid, candidates = grid_runs(changes, [run(data, k, method, image_runs.TUNING_SEED)])
                 yield from grid

@@ -3,8 +3,8 @@
 `m3g reproduce cost --data SETS`: 27 runs per data set, 4 minutes on one core. Expected on Tiny-ImageNet with k = 4: cv
 38.5 %, cv-algorithm2 40.0 %, csd 38.8 %.
 
-The circular variance has two scales: that of the paper's definition, and that of its Algorithm 2. The standard
-deviation has no structure that the factored solver uses, so its runs with k = 4 store all n^4 tuples. Laptop runs
+The circular variance has two scales: that of the paper's definition (cv), and that of its Algorithm 2. The circular
+standard deviation (csd) is not a sum over pairs of views, so the solver stores the costs of all n^k tuples. Laptop runs
 therefore use batches of n = 16.
 """
 

@@ -65,7 +65,8 @@ def image_run(
 ) -> RunSpec:
     """Return one run: at laptop scale, or with the paper's recipe (ImageNet-1k, ViT-B/16, 300 epochs).
 
-    `change` contains settings that differ from those of other image runs, `laptop` those of laptop runs only.
+    `change` contains settings that differ from those of other image runs. `laptop` contains settings that apply only to
+    laptop runs.
     """
     if request.scale == "paper":
         arm = {"loss": loss, "loss_options": options, "seed": seed, "data_options": {"root": "{data}", "k": k}}

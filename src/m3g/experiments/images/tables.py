@@ -54,7 +54,7 @@ def overlap(results: list[Result]) -> float:
 
 
 def differences(arms: Scores, arm: str, results: list[Result]) -> list[str]:
-    """Return a table of the differences of an arm from all others over splits, and its explanation."""
+    """Return a table of the differences between an arm and all others over splits, and a note that explains it."""
     table = difference_table(arms, arm, test_to_train=overlap(results), split_of=lambda key: key[1])
     return [table, NOTE] if table else []
 

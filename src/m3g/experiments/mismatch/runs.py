@@ -5,9 +5,9 @@ entries swapped: 90.5 % of these are among the 15 % least reliable entries, and 
 37.8 % with `mismatch`.
 
 On the six-view digits, a fraction of the training entries is swapped: replaced by entries of other objects. Every loss
-is trained with and without `mismatch`, with a different split for every seed, MLPs and 20 epochs. Detection is measured
-by the area under the ROC curve, and by the fraction of the swapped entries that are among the 15 % least reliable
-entries. The effect of the swaps is measured on clean test rows (linear probe, R@1).
+is trained with and without `mismatch`, on a different split for every seed. The encoders are MLPs, trained for 20
+epochs. Detection is measured by the area under the ROC curve, and by the fraction of the swapped entries that are among
+the 15 % least reliable entries. The effect of the swaps is measured on clean test rows (linear probe, R@1).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from m3g.experiments.output import figures
 from m3g.experiments.output.comparison import holm_verdicts
 from m3g.experiments.output.tables import hours, markdown, percent, write_table
 
-FIRST = 0.15  # swapped entries are counted among this fraction of the entries, the least reliable ones
+FIRST = 0.15  # fraction of the entries, the least reliable ones, among which swapped entries are counted
 TEST_TO_TRAIN = 0.2 / 0.7  # test rows per training row
 SCORES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
 EXCLUDED = {"wrong_left_out": "swapped entries excluded", "right_left_out": "correct entries excluded"}

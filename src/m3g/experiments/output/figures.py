@@ -17,13 +17,13 @@ if TYPE_CHECKING:  # an optional dependency
 # Okabe and Ito's palette
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
 MARKERS = "osD^vP*X"
-MAX_TICKS = 8  # maximum number of values of x that are all marked on the axis
+MAX_TICKS = 8  # up to this number of values of x, each has a tick
 X = TypeVar("X", bound=float)
 Line = Mapping[X, tuple[float, float]]  # mean and half width of the interval by x
 
 
 def panels(columns: int = 1, *, rows: int = 1, width: float = 6.0, height: float = 3.6) -> tuple[Figure, list[Axes]]:
-    """Return a figure, which requires no display, and its axes."""
+    """Return a figure that requires no display, and its axes."""
     figure = _checks.extra("matplotlib.figure", "plot").Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
@@ -58,9 +58,9 @@ def curves(
     logarithmic: bool = False,
     published: Mapping[str, Line[X]] | None = None,
 ) -> list[Path]:
-    """Plot lines with error bands, (mean, half width of the interval) by x; the paper's lines have a separate panel.
+    """Plot lines with error bands, from (mean, half width of the interval) by x; `published` has a separate panel.
 
-    `logarithmic` is for the x axis; the y axis is logarithmic if values span more than a factor of 20.
+    `logarithmic` applies to the x axis; the y axis is logarithmic if values differ by more than a factor of 20.
     """
     shown = [lines] if published is None else [lines, published]
     names = list(dict.fromkeys(name for part in shown for name in part))
@@ -124,7 +124,7 @@ def points(groups: Mapping[str, Mapping[str, tuple[float, float]]], path: Path, 
     """Plot, for each group (such as an unseen domain), a point with its interval for every arm, side by side."""
     names = list(dict.fromkeys(arm for arms in groups.values() for arm in arms))
     figure, (axis,) = panels(width=max(6.0, 1.3 * len(groups)))
-    distance = min(0.14, 0.8 / len(names))  # groups do not overlap
+    distance = min(0.14, 0.8 / len(names))  # so that groups do not overlap
     for number, arm in enumerate(names):
         offset = (number - (len(names) - 1) / 2) * distance
         shown = [(x + offset, *arms[arm]) for x, arms in enumerate(groups.values()) if arm in arms]

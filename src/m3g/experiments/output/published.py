@@ -4,7 +4,8 @@ from __future__ import annotations
 
 METHODS = ("byol-ave", "byol-pwe", "infonce-ave", "infonce-pwe", "m3g")
 
-# Table 1, ImageNet-1k, linear probe, by the number of views: (mean, deviation); for k = 2 both aggregations are equal.
+# Table 1, ImageNet-1k, linear probe, by the number of views: (mean, deviation). For k = 2, the `-ave` and `-pwe` forms
+# of a loss are equal.
 IMAGENET = {
     k: dict(zip(METHODS, values))
     for k, values in {
@@ -14,7 +15,7 @@ IMAGENET = {
     }.items()
 }
 
-# Table 2, DomainNet, accuracy on the unseen domain.
+# Table 2, DomainNet, accuracy on the unseen domain: (mean, deviation).
 DOMAINNET = {
     domain: dict(zip(METHODS, values))
     for domain, values in {

@@ -57,9 +57,10 @@ def friedman(scores: Mapping[str, Scores[Key]]) -> float:
 
 
 def critical_difference(arms: int, sets: int, *, level: float = 0.05) -> float:
-    """Return Nemenyi's critical difference q sqrt(a (a + 1) / (6 N)) for a arms and N data sets.
+    """Return Nemenyi's critical difference q sqrt(a (a + 1) / (6 N)), where a = `arms` and N = `sets`.
 
-    q is from the studentised range. Smaller rank differences are not significant.
+    q is the quantile 1 - `level` of the studentised range, divided by sqrt(2). Smaller rank differences are not
+    significant.
 
     Example:
         >>> round(critical_difference(5, 30), 3)

@@ -11,7 +11,7 @@ from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunS
 TEMPERATURE, RATE = "loss_options.temperature", "optim.learning_rate"
 Values = Mapping[str, tuple[str, Sequence[float]]]  # per family of losses, the tuned option and its values
 TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the grid of every loss that has a temperature
-LENGTHS = (50, 100, 400, 800)  # numbers of steps, to show whether more than the usual 200 steps increase the accuracy
+LENGTHS = (50, 100, 400, 800)  # numbers of steps that are compared with the usual 200
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
@@ -28,7 +28,7 @@ def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
 
 
 def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[RunSpec], tuple[Candidate, ...]]:
-    """Return `runs` with each of the `changes`, and one candidate per change, of which later runs use the best."""
+    """Return `runs` with each of the `changes`, and one candidate per change; later runs use the best candidate."""
     all_runs, candidates = [], []
     for change in changes:
         changed_runs = [
@@ -46,7 +46,7 @@ def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[
 
 @dataclass(frozen=True)
 class Tuned:
-    """The runs of a grid, and its candidates, of which later runs use the best (`RunSpec`)."""
+    """The runs of a grid and its candidates; later runs use the best candidate (`RunSpec`)."""
 
     runs: list[RunSpec]
     candidates: tuple[Candidate, ...]

@@ -36,10 +36,10 @@ def shipped(name: str) -> Settings:
 
 
 def paper_arms(methods: Sequence[str], *, epsilon: float) -> dict[str, tuple[str, Settings]]:
-    """Return, by arm, the loss and its options.
+    """Return the loss and its options by arm.
 
     M3G uses the paper's epsilon and has two arms, because the paper's definition and its Algorithm 2 differ in the
-    scale of the cost. In `-ave` losses, averages are not renormalised.
+    scale of the cost. In losses whose name ends with `-ave`, averages are not renormalised.
     """
     arms: dict[str, tuple[str, Settings]] = {}
     for method in methods:
@@ -112,7 +112,7 @@ def image_metrics(config: Config, folder: Path) -> dict[str, float]:
 class PaperProbe:
     """Linear probe of the paper: trained on features of random crops and flips, tested on plain images.
 
-    The features are computed by one process, on its accelerator if there is one.
+    The features are computed by one process, on an accelerator if there is one and `loop.accelerator` is not `cpu`.
     """
 
     def __init__(self, net: MultiViewNet, data: ImageData, test_files: Sequence[int], config: Config):

@@ -1,4 +1,4 @@
-"""Training of laptop runs, without a Lightning trainer, whose start-up takes as long as a small run.
+"""Training of laptop runs without a Lightning trainer, because its start-up takes as long as a small run.
 
 `fit_quickly` executes the same steps as `m3g.training.train` (same module, loss, sampler, schedules, random numbers) in
 the lightweight loop, and resumes a killed run. A test compares the two functions.

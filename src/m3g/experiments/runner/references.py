@@ -1,7 +1,7 @@
 """References without a loss of k views: the inputs, and the same network trained on labels.
 
-They show which scores are possible with the data and the probe. If the network trained on labels is hardly better than
-the inputs, the data cannot distinguish methods.
+They show which scores are possible with the data and the probe. If the network trained on labels scores hardly higher
+than the inputs, the data cannot distinguish methods.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFERENCES = {
 
 
 class Inputs(nn.Module):
-    """Network without parameters: features are the inputs, and embeddings (1, n, d) are all views concatenated.
+    """Network without parameters: its features are the inputs, and its embedding (1, n, d) is their concatenation.
 
     With `signals`, the features are log power spectra, because single samples are not informative if phases differ.
 

@@ -1,1 +1,1 @@
-"""Readers of the experiments' data sets, which convert the published files to one file each below `OUT/data`."""
+"""Readers of the experiments' data sets, which convert the published files to `.npz` files in `OUT/data`."""

@@ -1,4 +1,4 @@
-"""Files and folders of the user's `--data` folder, in the usual layouts of downloads."""
+"""Search for files and folders in the user's `--data` folder, and storage of converted arrays."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_file(source: Path | None, *names: str, hint: str = "") -> Path:
 
 
 def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> dict[str, Path]:
-    """Return the subfolders `parts` of the data folder, or of one up to two levels below it, by name.
+    """Return, by name, the subfolders `parts` of the data folder or of a folder up to two levels below it.
 
     Case and separators are ignored: `real_world` matches "Real World".
     """

@@ -1,4 +1,4 @@
-"""Images: `domain/class/image` trees, `train/class` and `val/class` folders, and fonts, at laptop size."""
+"""Images at laptop size: `domain/class/image` trees, `train/class` and `val/class` folders, and fonts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of recordings: windows of `m3g prepare`, or the archives that were used for the stored results."""
+"""Readers of recordings: windows written by `m3g prepare`, or the archives used for the stored results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
     """
     power = np.abs(np.fft.rfft(signals - signals.mean(-1, keepdims=True), axis=-1)) ** 2
     edges = np.unique(np.round(np.geomspace(1, power.shape[-1], bands + 1)).astype(int))
-    while len(edges) < bands + 1:  # add the edges that rounding has merged: the lowest bands are one frequency wide
+    while len(edges) < bands + 1:  # replace edges that rounding made equal; the lowest bands are one frequency wide
         gaps = np.setdiff1d(np.arange(1, power.shape[-1]), edges)
         edges = np.sort(np.append(edges, gaps[0]))
     sums = np.add.reduceat(power, edges[:-1], axis=-1) / np.diff(edges)
@@ -66,7 +66,7 @@ def band_powers(signals: np.ndarray, *, bands: int = BANDS) -> np.ndarray:
 
 
 def prepare_raw_eeg(source: Path | None, target: Path, *, rate: int = 125) -> None:
-    """Write `eegmat_125hz.npz` and `uci_eeg_smni.npz` as windows of one second at one rate, six sites each."""
+    """Convert `eegmat_125hz.npz` and `uci_eeg_smni.npz` to windows of one second, of equal rate and six sites."""
 
     def eegmat() -> Arrays:
         windows, subjects = [], []

@@ -16,11 +16,12 @@ TEXT_FEATURES, PICTURES = 64, 12_000
 
 
 def captions(source: Path | None) -> Arrays:
-    """Return the views and labels of the composed objects.
+    """Return the views, labels and groups of the composed objects, and the wrong candidates of the last view.
 
-    View `captions` contains captions of four different pictures, one per language. View `language` is an unrelated
+    View `captions` contains captions of four random pictures, one per language. View `language` is an unrelated
     sentence, whose language selects one of the four pictures. View `caption` is a caption of that picture in another
-    language. `others` (n, 3, d) are the captions, in that language, of the three pictures that are not selected.
+    language. `others` (n, 3, d) are the captions of the three pictures that are not selected, in the language of view
+    `caption`.
     """
     text, decomposition = (
         _checks.extra("sklearn.feature_extraction.text", "train"),

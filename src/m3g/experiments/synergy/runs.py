@@ -4,7 +4,7 @@
 built-in digits and of bits are used. Expected on `digits`: `m3g-rest` and M3G with the product cost 89 %, Symile 77 %,
 InfoNCE 11 % (chance: 10 %).
 
-Objects have three views. In sets without synergy, each view alone determines the class of the others. In sets of pure
+Objects have three views. In sets without synergy, each view alone determines the classes of the others. In sets of pure
 synergy, any two views are independent, and together they determine the third (`m3g.experiments.synergy.sets`). Every
 loss trains the same network (one MLP per view) with the same optimiser, number of steps and points per batch. Every
 loss has a grid of seven temperatures; for the bits, losses that do not learn their temperature have nine. A grid is
@@ -43,12 +43,12 @@ SEEDS, TUNING_SEEDS = 5, (100,)
 MORE_TUNING_SEEDS = dict.fromkeys(("digits", "digits-hard", "bits-50"), (100, 101, 102))
 POINTS, STEPS, EMBEDDING = 32, 1500, 32
 TEMPERATURES = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
-LOWER_TEMPERATURES = {"bits-50": (0.004, 0.0075)}  # because 0.015 was chosen for Symile
+LOWER_TEMPERATURES = {"bits-50": (0.004, 0.0075)}  # added because the lowest of `TEMPERATURES` was chosen for Symile
 LEARNED = ("gram", "triangle")  # the temperatures that these losses learn stay above 0.01
 TEMPERATURE = "loss_options.temperature"
 CANDIDATES = 1000  # maximum number of rows, and candidates, of retrieval
 SUPERVISED = "supervised"
-# One temperature for all multiway losses, not chosen on validation rows, and other numbers of steps.
+# Control: one temperature for four multiway losses, not chosen on validation rows, also with other numbers of steps.
 UNTUNED = 0.12
 UNTUNED_OF = ("m3g, product", "m3g, cv and product", "m3g-rest", "symile")
 UNTUNED_ON = ("digits", "digits-hard", "bits-50", "bits-100")

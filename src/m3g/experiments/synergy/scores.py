@@ -1,8 +1,8 @@
 """Scores of tuples, by which the last view of an object is retrieved from the other two.
 
-Losses differ in the tuples that they favour, so each run uses the score that is best on its validation rows for its
-test rows. A score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for the
-last view: (m, d), common to all rows, or (n, m, d), separate for each row. It returns (n, m).
+Losses differ in the tuples that they favour, so each run is tested with the score that is best on its validation rows.
+A score is a function of the embeddings a and b (n, d) of the first two views and of candidates c for the last view:
+(m, d), common to all rows, or (n, m, d), separate for each row. It returns (n, m).
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def split_score(first: Tensor, second: Tensor, candidates: Tensor) -> Tensor:
         [torch.nn.functional.normalize(part[..., where], dim=-1) for part in (first, second, candidates)]
         for where in (slice(0, half), slice(half, None))
     )
-    # Slopes of the two costs for three views: 2/9 per view for the circular variance, sqrt(d) for the product.
+    # For three views, minus the circular variance is 2/9 ⟨a + b, c⟩ plus terms without c, and minus the product cost is
+    # sqrt(d) Σ_j a[j] b[j] c[j].
     return 2 / 9 * mean_score(*low) + (first.shape[-1] - half) ** 0.5 * product_score(*high)
 
 

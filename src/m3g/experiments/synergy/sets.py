@@ -1,8 +1,9 @@
 """Data sets of `m3g reproduce synergy`: objects with three views, any two of which may be independent.
 
-Each reader returns three views, `label` (the class of the last view) and `group`. Many objects are composed of rows of
-several sources. The rows are first divided into folds, and every object is composed within one fold, its group, so that
-no row occurs in two splits.
+Each reader returns three views, `label` and `group`. The label is the class of the last view, except in `captions` (the
+position of the selected picture) and `utterances` (the sentiment). Objects of the digit and caption sets are composed
+of rows of several sources. The rows are first divided into folds, and every object is composed within one fold, its
+group, so that no row occurs in two splits.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class SynergySet:
         read: `read(source)` returns the arrays; `source` is the user's `--data` folder or None.
         views: names of the three views; the last is predicted from the other two.
         share: fraction of the task that only all views together determine, in [0, 1]; None if unknown.
-        chance: accuracy of a guess; None if every object is its own class.
+        chance: accuracy of a random guess; None if every object is its own class.
     """
 
     about: str
