@@ -99,7 +99,7 @@ def print_last(line: str) -> None:
 
 
 def check_process_count(count: int) -> None:
-    """Reject more processes than GPUs or CPU cores, whichever are more, because they would block each other."""
+    """Raise if there are more processes than GPUs and more than CPU cores, because they would compete for them."""
     import torch
 
     gpus, cores = torch.cuda.device_count(), os.cpu_count() or 1
@@ -136,7 +136,7 @@ def from_first(name: str, default: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Exit a process started by `run_in_processes` when its parent has ended, even by kill -9."""
+    """Exit a process started by `run_in_processes` as soon as its parent has ended, even if the parent was killed."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:

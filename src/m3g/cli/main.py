@@ -15,9 +15,9 @@ from m3g.cli.launch import USER_ERROR, agent_store, end_with_parent, print_last,
 from m3g.cli.parser import Parser, data_root
 
 # name: (module, summary). A module defines `arguments(parser, name)`, which adds the options, and `run(args, name)`,
-# which may return an exit code. Optionally, `prepare(arguments)` separates settings of a run, stored in `args.given`,
-# from other arguments, and `names()` returns further options to suggest for a misspelt one. All arguments are in
-# `args.command_line`.
+# which may return an exit code. Optionally, `prepare(arguments)` separates the settings of a run, stored in
+# `args.given`, from other arguments, and `names()` returns further options that are suggested for a misspelt one.
+# `args.command_line` contains all arguments.
 COMMANDS = {
     "train": ("train", "learn a representation from k views; start here"),
     "tune": ("tune", "search for settings on the validation split"),
@@ -53,7 +53,8 @@ OVERVIEW = """Learn one representation from k views of the same objects.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    It is 2 after a one-line error message (with --debug also the traceback), and 130 after an interrupt.
+    The exit code is 2 after an error, which is reported in one line (with --debug, after the traceback), and 130 after
+    an interrupt.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments

@@ -21,7 +21,7 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy --out table.csv      write all rows to a file
   m3g match emb.npz:a emb.npz:b --epsilon 0.002    two arrays of one file, sharper matching
   m3g match a.npy b.npy c.npy --one-to-one         every row of every file in exactly one tuple
-  m3g match a.npy b.npy c.npy --allow-unmatched    the same, without rows that have no likely partner
+  m3g match a.npy b.npy c.npy --allow-unmatched    the same, but rows without a likely partner stay unmatched
 
 All files contain points of one space and have the same number of columns. Each line of the table is the most probable
 tuple of a row of the largest file (the first, if several have the same length): the number of one row of each file,

@@ -35,9 +35,9 @@ DESCRIPTION = {
 
 Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
 query, --in those of the objects); similarity is the cosine. For runs trained with the cost product or the loss
-m3g-rest, the views of a query are combined by their product instead. A row is not its own neighbour unless --itself is
-true. Embeddings are stored in the run folder and reused until the network or the data change. The search is exact;
---approximate uses a faiss index (pip install 'm3g[search]')."""
+m3g-rest, the views of a query are combined by their product instead, and compared with the views that the query lacks.
+A row is not its own neighbour unless --itself is true. Embeddings are stored in the run folder and reused until the
+network or the data change. The search is exact; --approximate uses a faiss index (pip install 'm3g[search]')."""
 }
 
 
