@@ -5,9 +5,9 @@
 
 The times of two runs on one machine differ by more than the times of the two versions. Both versions are therefore
 measured in one run, each in a separate process, and solve the same views with the same seed in turns. The measure is
-the processor time of a forward and backward pass, the minimum of `--repeats` passes for every seed. Other programs
-affect processor time less than wall time. There is one thread, because the processor time of several threads would
-include the time that they wait for each other.
+the processor time of a forward and backward pass, the minimum of at least `--repeats` passes for every seed. Other
+programs affect processor time less than wall time. There is one thread, because the processor time of several threads
+would include the time that they wait for each other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def cases() -> dict[str, list[dict[str, Any]]]:
 
 
 def serve() -> None:
-    """Read cases from standard input and print the time of each solve, one JSON line each."""
+    """Read cases from standard input, and print one JSON line per case with its time, steps and gap."""
     import torch
 
     import m3g

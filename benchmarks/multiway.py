@@ -68,7 +68,7 @@ def tensor_and_coupling(cost: Tensor, epsilon: float) -> Callable[[], int]:
 
 
 def jax_sinkhorn(cost: Tensor, epsilon: float) -> Callable[[], int]:
-    """Return Algorithm 1 on a cost tensor, compiled before it is timed; it reads the error every fifth sweep."""
+    """Return Algorithm 1 on a cost tensor, compiled before it is timed; it computes the error every fifth sweep."""
     import jax
     import jax.numpy as jnp
     from jax.scipy.special import logsumexp

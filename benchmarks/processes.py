@@ -68,7 +68,7 @@ def exchanged(n: int, k: int, d: int = FEATURES, *, newton: int, sweeps: int = 0
     return 4 * numbers
 
 
-def work(world: int, rank: int, meeting: str) -> None:
+def work(world: int, rank: int, rendezvous: str) -> None:
     """Measure all cases in one of the processes; rank 0 prints a JSON line for each."""
     import torch
     import torch.distributed as dist
@@ -78,7 +78,7 @@ def work(world: int, rank: int, meeting: str) -> None:
 
     torch.set_num_threads(1)
     if world > 1:
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+        dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     for n, k in CASES:
         views = noisy_views(k, n, d=FEATURES).chunk(world, 1)[rank].clone().requires_grad_()
         for mode, shard in MODES.items() if world > 1 else [("one process", False)]:
@@ -153,7 +153,7 @@ def launch(world: int) -> list[dict[str, Any]]:
         command = [sys.executable, "-m", "benchmarks.processes", str(world)]
         processes = [
             subprocess.Popen(
-                [*command, str(rank), f"{folder}/meeting"],
+                [*command, str(rank), f"{folder}/rendezvous"],
                 stdout=subprocess.PIPE if rank == 0 else None,
                 text=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -294,5 +294,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processes", description=work.__doc__)
     parser.add_argument("world", type=int, help="number of processes")
     parser.add_argument("rank", type=int, help="number of this process")
-    parser.add_argument("meeting", help="file through which the processes connect")
+    parser.add_argument("rendezvous", help="file through which the processes connect")
     work(**vars(parser.parse_args()))

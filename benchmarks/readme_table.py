@@ -37,9 +37,9 @@ def write(rows: list[dict[str, Any]], readme: Path = README) -> None:
 
 
 def _find(rows: list[dict[str, Any]], program: str, n: int, k: int) -> dict[str, Any] | None:
-    wanted = (program, n, k, EPSILON, TOLERANCE)
+    key = (program, n, k, EPSILON, TOLERANCE)
     for row in rows:
-        if (row["program"], row["n"], row["k"], row["epsilon"], row.get("tol")) == wanted and "failed" not in row:
+        if (row["program"], row["n"], row["k"], row["epsilon"], row.get("tol")) == key and "failed" not in row:
             return row
     return None
 

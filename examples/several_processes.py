@@ -7,7 +7,7 @@ With `gather=True`, the loss gathers the views of all processes, and each proces
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # imported later, it would keep the group alive as a default argument
+import torch.distributed.nn.functional  # before the group exists, which its default arguments would keep alive
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
