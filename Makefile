@@ -1,7 +1,7 @@
 # make demo    train on the built-in six-view data set, evaluate, draw the result
 # make test    create the environment and run all tests
 # make fast    run all tests except the slow ones
-# make cover   run the fast tests and measure their line coverage, which takes half as long again
+# make cover   run the fast tests and measure their line coverage, which takes 1.5 times as long
 # make lint    run ruff, mypy and hadolint, and check the imports between layers
 # make docs    build the documentation in docs/_build/html; warnings are errors
 # make dist    build sdist and wheel in dist, and run the README's programs with only the wheel installed
@@ -34,7 +34,8 @@ demo: $(VENV)/.installed-train
 	$(BIN)/m3g demo
 
 # One thread per worker, because more do not speed up small tensors, and workers would compete for the cores. Idle
-# workers take over tests of others. One worker more than cores, because tests also wait for the processes they start.
+# workers take over tests of others. There is one worker more than cores, but at most four, because tests also wait for
+# the processes that they start.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))')
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -81,7 +82,7 @@ bench: $(VENV)/.installed-bench,train
 clean:
 	rm -rf .venv-lowest $(VENV) build dist docs/_build .pytest_cache .hypothesis .coverage
 
-# Random problems against a slow reference, kills, damage and malicious input: a few minutes. For longer runs use
-# make fuzz FUZZ='--problems 20000 --kills 100 --damage 100'
+# Tests random problems against a slow reference, killed processes, damaged files and malicious input. It takes a few
+# minutes. For longer runs use make fuzz FUZZ='--problems 20000 --kills 100 --damage 100'
 fuzz: $(ALL)
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz $(FUZZ)
