@@ -13,7 +13,6 @@ from m3g import _checks as checks
 from m3g import data as data_sets
 from m3g import losses
 from m3g._options import typed
-from m3g.data.images.arrays import AugmentedRows
 from m3g.data.storage.moved import MissingFileError
 from m3g.nets.chunks import reject_batch_norm
 from m3g.training.loop.seeds import seed_everything
@@ -125,6 +124,8 @@ def warn_about_small_batches(config: Config, loss: losses.ViewLoss, data: data_s
 
 def training_index(data: data_sets.ViewsData) -> Tensor | None:
     """Return the row numbers (n,) of the training split; None if views are drawn at random from one image or class."""
+    from m3g.data.images.arrays import AugmentedRows  # it imports Lightning, which search does not require
+
     rows = data.datasets["train"]
     return None if isinstance(rows, AugmentedRows) else getattr(rows, "index", None)
 
