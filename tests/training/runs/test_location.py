@@ -77,7 +77,7 @@ def test_moved_data_is_named_and_found_below_a_root(trained, tmp_path, monkeypat
     assert "there is none at data/b.npz (the run was trained in" in line
     assert "--data-root" in line
     assert "--data-root must be a folder that exists" in refused("evaluate", run, "--data-root", tmp_path / "none")
-    assert "also below" in refused("evaluate", run, "--data-root", tmp_path / "all")
+    assert "nor below" in refused("evaluate", run, "--data-root", tmp_path / "all")
     use_all(run, tmp_path, monkeypatch, "--data-root", str(tmp_path))
 
 

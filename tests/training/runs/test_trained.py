@@ -132,7 +132,7 @@ def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
         ),
         (Image.new("RGB", (8, 8)), "or a dict such as {'photo': ...}, got Image"),
         ({"vector": np.zeros((2, 3))}, r"'vector' must have rows of shape \(4,\), got \(3,\)"),
-        ({}, "not all be missing"),
+        ({}, "at least one must be given"),
         ({"vector": np.zeros((2, 4)), "caption": ["a"]}, "views must have the same length"),
         ([None] * 3, "views must be a list of 5 views .None for a missing view. or a dict .*got 3"),
         ({"caption": [None, "a"]}, "every row must have at least one view, got none in row 0"),
