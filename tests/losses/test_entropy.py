@@ -66,7 +66,7 @@ def test_the_published_epsilon_converts_to_a_temperature(k):
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("name", SLOPED)
-def test_a_temperature_is_an_epsilon(name, k):
+def test_a_temperature_is_converted_to_an_epsilon(name, k):
     views = unit(k, 6, 5)
     epsilon = 0.2 * as_cost(name).slope(k)
     assert torch.equal(
@@ -102,6 +102,9 @@ def test_a_cost_without_a_temperature_has_a_default_epsilon():
     loss = m3g.M3GLoss(cost="coulomb")
     loss(views)
     assert loss.last.epsilon == DEFAULT_EPSILON
+    pairs = m3g.losses.M3GPairs(cost="coulomb")
+    pairs(views)
+    assert pairs.gap.last.epsilon == DEFAULT_EPSILON
     with pytest.raises(ValueError, match="temperature must be None for the cost PairwiseCost"):
         m3g.matching_gap(views, temperature=0.1, cost="coulomb")
     with pytest.raises(ValueError, match="use epsilon"):
@@ -129,8 +132,8 @@ def test_an_invalid_temperature_is_named(wrong):
 def test_a_scheduled_temperature_is_geometric():
     loss = m3g.M3GLoss(temperature=0.05, final_temperature=0.2)
     assert loss.scheduled
-    for share, expected in ((0.0, 0.05), (0.5, 0.1), (1.0, 0.2), (7.0, 0.2)):
-        loss.set_progress(share)
+    for progress, expected in ((0.0, 0.05), (0.5, 0.1), (1.0, 0.2), (7.0, 0.2)):
+        loss.set_progress(progress)
         assert loss.temperature == pytest.approx(expected)
     views = unit(3, 6, 5)
     loss(views)
