@@ -49,7 +49,7 @@ def multilinear_product(*z: Tensor, present=None) -> Tensor:
 
 
 def algorithm_1(cost: Tensor, epsilon: float, tol: float, weights: list[Tensor] | None = None):
-    """Multi-marginal Sinkhorn on a dense tensor; returns the coupling, its entropic cost, the potentials."""
+    """Multi-marginal Sinkhorn on a dense tensor: coupling, regularised cost and potentials."""
     k = cost.ndim
     if weights is None:
         weights = [torch.full((n,), 1 / n, dtype=cost.dtype) for n in cost.shape]
@@ -73,7 +73,7 @@ def algorithm_1(cost: Tensor, epsilon: float, tol: float, weights: list[Tensor] 
     return coupling, value, potentials
 
 
-def agree(solution, cost: Tensor, epsilon: float, *, atol: float, weights: list[Tensor] | None = None) -> None:
+def assert_agrees(solution, cost: Tensor, epsilon: float, *, atol: float, weights: list[Tensor] | None = None) -> None:
     """Assert that a solution has the coupling, the value and the marginals of Algorithm 1."""
     coupling, value, _ = algorithm_1(cost.double(), epsilon, atol / 300, weights)
     assert solution.converged, solution
@@ -94,19 +94,19 @@ def objective(coupling: Tensor, cost: Tensor, epsilon: float) -> Tensor:
 
 
 def truth(n: int, k: int) -> Tensor:
-    """J: 1/n on the diagonal."""
+    """The true matching J: 1/n on the diagonal."""
     out = torch.zeros((n,) * k, dtype=torch.float64)
     out[(torch.arange(n),) * k] = 1 / n
     return out
 
 
 def gap(cost: Tensor, epsilon: float, tol: float = 1e-10) -> Tensor:
-    """Definition of the loss: the objective of the truth minus the least objective, each by its formula."""
+    """The gap by its definition: regularised cost of the true matching minus that of the best polymatching."""
     coupling, _, _ = algorithm_1(cost, epsilon, tol)
     return objective(truth(cost.shape[0], cost.ndim), cost, epsilon) - objective(coupling, cost, epsilon)
 
 
-def pulled(coupling: Tensor, points: Tensor) -> Tensor:
+def pull(coupling: Tensor, points: Tensor) -> Tensor:
     """Σ_t P(t) Σ_m x_m[t_m] over the tuples t with every point, for concatenated points (N, d)."""
     starts = [sum(coupling.shape[:l]) for l in range(coupling.ndim)]
     out = torch.zeros_like(points)

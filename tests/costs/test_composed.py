@@ -59,7 +59,7 @@ PAIRWISE = ["scaled cv", "scaled chain", "sum of pairs", "pairs and a chain"]
 
 @pytest.mark.parametrize("sizes", [(3, 3, 3), (4, 2, 3)], ids=str)
 @pytest.mark.parametrize("name", COMPOSED)
-def test_dense_tensor_is_the_formula(name, sizes):
+def test_the_dense_tensor_equals_the_formula(name, sizes):
     generator = torch.Generator().manual_seed(0)
     views = [normalize(torch.randn(n, 4, generator=generator, dtype=torch.float64), dim=-1) for n in sizes]
     problem = COMPOSED[name](views)
@@ -163,7 +163,7 @@ def test_invalid_arguments_are_named(call, message):
         call()
 
 
-def test_temperatures_of_composed_costs_are_weighted_sums():
+def test_slopes_of_composed_costs_are_weighted_sums():
     assert (2 * CV[:0.5] + PRODUCT[0.5:]).slope(3) == 2 * CV.slope(3) + PRODUCT.slope(3)
     assert (CV + m3g.PairwiseCost("coulomb")).slope(3) is None
 
@@ -174,8 +174,8 @@ def test_a_sum_of_pairwise_costs_is_sampled():
     exact, loss = m3g.M3GLoss(0.3, cost=cost), m3g.M3GLoss(0.3, cost=cost, solver=m3g.Sampled(seed=0))
     value, true = loss(views), exact(views)
     assert abs(value - true) < 4 * loss.last.standard_error + 1e-3
-    (found,), (wanted,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
-    assert (found - wanted).norm() < 4 * loss.last.relative_gradient_error * wanted.norm() + 1e-3
+    (gradient,), (expected,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
+    assert (gradient - expected).norm() < 4 * loss.last.relative_gradient_error * expected.norm() + 1e-3
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e25])

@@ -17,14 +17,14 @@ def test_pull_by_pairs_equals_pull_by_the_block_matrix(sizes, monkeypatch):
     monkeypatch.setattr(coupling, "overwritable", lambda tensor: False)
     by_matrix = TensorCoupling(tensor).pull(points)
     torch.testing.assert_close(by_pairs, by_matrix)
-    torch.testing.assert_close(by_pairs[0], reference.pulled(tensor[0], points[0]))
+    torch.testing.assert_close(by_pairs[0], reference.pull(tensor[0], points[0]))
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (3, 5, 2), (2, 3, 4, 2), (2, 3, 2, 2, 3)], ids=str)
 def test_pair_sums_are_sums_over_the_other_views(sizes):
     joint = torch.rand(2, *sizes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     views = [2 * l + 1 for l in range(len(sizes))]
-    found = coupling.pair_sums(joint, views)
-    assert len(found) == len(sizes) * (len(sizes) - 1) // 2
-    for (first, second), pair in found.items():
+    sums = coupling.pair_sums(joint, views)
+    assert len(sums) == len(sizes) * (len(sizes) - 1) // 2
+    for (first, second), pair in sums.items():
         torch.testing.assert_close(pair, coupling.sum_onto(joint, (views.index(first), views.index(second))))

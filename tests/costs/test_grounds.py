@@ -33,7 +33,7 @@ def test_coulomb_of_coincident_points_is_the_clamped_cost():
 
 @pytest.mark.parametrize("chunk", [1, 7])
 @pytest.mark.parametrize("many", [0.0, 1.0])
-def test_coulomb_computed_in_parts_is_the_same(chunk, many, monkeypatch):
+def test_coulomb_does_not_depend_on_the_size_of_chunks(chunk, many, monkeypatch):
     monkeypatch.setattr(grounds, "CHUNK_SIZE", chunk)
     monkeypatch.setattr(grounds, "MANY_FRACTION", many)
     x = torch.randn(2, 6, 3, generator=torch.Generator().manual_seed(0)).double() * 1e6
@@ -41,7 +41,7 @@ def test_coulomb_computed_in_parts_is_the_same(chunk, many, monkeypatch):
     torch.testing.assert_close(grounds.coulomb(x, y), literal_coulomb(x, y), rtol=1e-10, atol=0)
 
 
-def test_coulomb_works_in_a_graph_and_under_vmap():
+def test_coulomb_supports_compiled_graphs_and_vmap():
     x = torch.randn(3, 6, 3, generator=torch.Generator().manual_seed(0)).double() * 1e6
     expected = literal_coulomb(x, x)
     torch.testing.assert_close(torch.vmap(grounds.coulomb)(x, x), expected, rtol=1e-10, atol=0)
@@ -69,11 +69,11 @@ def test_a_zero_vector_has_cosine_0_and_no_gradient(dtype):
     torch.testing.assert_close(cost, torch.tensor([[1.0, 1.0], [0.2, 1.0]], dtype=dtype), rtol=1e-2, atol=1e-2)
     first = torch.autograd.grad(cost.sum(), (x, y), create_graph=True)
     second = torch.autograd.grad(sum(part.square().sum() for part in first), (x, y))
-    for found in (first, second):
-        assert all(bool(torch.isfinite(part).all()) for part in found)
-        assert found[0][0].tolist() == [0.0, 0.0]
-        assert found[1][1].tolist() == [0.0, 0.0]
-        assert bool((found[0][1] != 0).any())
+    for derivatives in (first, second):
+        assert all(bool(torch.isfinite(part).all()) for part in derivatives)
+        assert derivatives[0][0].tolist() == [0.0, 0.0]
+        assert derivatives[1][1].tolist() == [0.0, 0.0]
+        assert bool((derivatives[0][1] != 0).any())
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e8, 1e30])
@@ -82,7 +82,7 @@ def test_cosine_does_not_depend_on_the_scale(scale):
     torch.testing.assert_close(grounds.cosine(x * scale, x * scale), grounds.cosine(x, x))
 
 
-def test_a_zero_vector_among_views_gets_no_gradient():
+def test_a_zero_vector_among_views_has_zero_gradient():
     views = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     views[1, 2] = 0
     views.requires_grad_()

@@ -46,7 +46,7 @@ def test_the_gradient_is_the_pair_marginal_of_every_edge(stacked):
     problem, _ = problem_of(stacked)
     coupling = TensorCoupling(torch.rand(2, 3, 3, 3, dtype=torch.float64))
     gradient = problem.matrices(problem.gradient(coupling))
-    for edge, found in zip(EDGES, gradient):
-        torch.testing.assert_close(found, coupling.pair(*edge))
+    for edge, part in zip(EDGES, gradient):
+        torch.testing.assert_close(part, coupling.pair(*edge))
     directions = [torch.rand_like(tensor) for tensor in problem.tensors]
     assert sorted(problem.change(directions)) == EDGES

@@ -35,7 +35,7 @@ LITERAL = {
 @pytest.mark.parametrize("name", LITERAL)
 @settings(max_examples=15, deadline=None)
 @given(shape=SHAPES)
-def test_dense_tensor_is_the_formula(name, shape):
+def test_the_dense_tensor_equals_the_formula(name, shape):
     k, n, d, seed = shape
     views = reference.noisy_views(k, n, d, seed=seed)
     torch.testing.assert_close(as_cost(name)(views).dense()[0], reference.cost_tensor(LITERAL[name], views))
@@ -62,9 +62,9 @@ def test_close_points_keep_their_distance_in_float32(shape, offset, distance, gr
     generator = torch.Generator().manual_seed(seed)
     base = offset + torch.randn(1, n, d, generator=generator)
     views = base + distance * torch.randn(2, n, d, generator=generator)
-    found = m3g.PairwiseCost(ground)(views).dense()[0]
+    computed = m3g.PairwiseCost(ground)(views).dense()[0]
     exact = reference.cost_tensor(LITERAL[ground], views.double())
-    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-6 if ground == "sqeuclidean" else 1e-4)
+    torch.testing.assert_close(computed.double(), exact, rtol=1e-5, atol=1e-6 if ground == "sqeuclidean" else 1e-4)
 
 
 def test_coulomb_is_accurate_for_nearly_coincident_unit_vectors():

@@ -27,7 +27,7 @@ class Slabs(TensorCoupling):
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_views_may_have_different_sizes_and_slabs(sizes):
+def test_the_dense_tensor_and_its_slabs_equal_the_formula(sizes):
     views = random_problem(sizes)
     problem = m3g.MultilinearProduct()(views)
     expected = reference.cost_tensor(reference.multilinear_product, views)
@@ -38,7 +38,7 @@ def test_views_may_have_different_sizes_and_slabs(sizes):
 @pytest.mark.parametrize("in_slabs", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_derivatives_are_those_of_the_formula(sizes, in_slabs):
-    views, moves = random_problem(sizes), random_problem(sizes, seed=1)
+    views, tangents = random_problem(sizes), random_problem(sizes, seed=1)
     problem = m3g.MultilinearProduct()(views)
     weights = torch.randn(1, *sizes, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     coupling = (Slabs if in_slabs else TensorCoupling)(weights)
@@ -48,19 +48,19 @@ def test_derivatives_are_those_of_the_formula(sizes, in_slabs):
     def tensor(points):
         return -(3 ** (len(sizes) / 2 - 1)) * torch.einsum(formula, *points.split(list(sizes)))
 
-    points, direction = torch.cat(views), torch.cat(moves)
+    points, direction = torch.cat(views), torch.cat(tangents)
     slope = torch.func.grad(lambda x: (weights[0] * tensor(x)).sum())
     gradient, gradient_change = torch.func.jvp(slope, (points,), (direction,))
-    (found,) = problem.gradient(coupling)
-    torch.testing.assert_close(found[0], gradient)
-    (found,) = problem.gradient_change(coupling, [direction.unsqueeze(0)])
-    torch.testing.assert_close(found[0], gradient_change)
-    ((kept, change),) = problem.change([direction.unsqueeze(0)]).items()
-    assert kept == tuple(range(len(sizes)))
+    (computed,) = problem.gradient(coupling)
+    torch.testing.assert_close(computed[0], gradient)
+    (computed,) = problem.gradient_change(coupling, [direction.unsqueeze(0)])
+    torch.testing.assert_close(computed[0], gradient_change)
+    ((axes, change),) = problem.change([direction.unsqueeze(0)]).items()
+    assert axes == tuple(range(len(sizes)))
     torch.testing.assert_close(change[0], torch.func.jvp(tensor, (points,), (direction,))[1])
 
 
-def test_a_missing_view_leaves_the_product_of_those_present():
+def test_the_product_is_over_the_present_views():
     views = reference.noisy_views(3, 4, 5)
     mask = torch.tensor([[True, False, True, False], [True, True, False, False], [True, True, True, False]])
     dense = m3g.MultilinearProduct()(views, mask=mask).dense()[0]
@@ -90,9 +90,10 @@ def test_the_product_detects_dependence_that_no_pair_of_views_shows():
     """The third view is the sign of the product of the first two: any two views are independent."""
     signs = torch.tensor(list(itertools.product([1.0, -1.0], repeat=6)), dtype=torch.float64)[::3]
     views = torch.stack([signs, signs.roll(7, 0), signs * signs.roll(7, 0)])
-    wrong = torch.stack([views[0], views[1], views[2].roll(1, 0)])
+    mismatched = torch.stack([views[0], views[1], views[2].roll(1, 0)])
     gaps = {
-        cost: [float(m3g.matching_gap(x, cost=cost, epsilon=0.1)) for x in (views, wrong)] for cost in ("product", "cv")
+        cost: [float(m3g.matching_gap(x, cost=cost, epsilon=0.1)) for x in (views, mismatched)]
+        for cost in ("product", "cv")
     }
     assert 4 * gaps["product"][0] < gaps["product"][1]
     assert gaps["cv"][1] < 1.2 * gaps["cv"][0]

@@ -8,23 +8,23 @@ from m3g.evaluation import Embedded, alignment, effective_rank, evaluate, retrie
 from m3g.evaluation.baselines import chance
 
 
-def test_chance_is_what_random_embeddings_score():
+def test_chance_is_the_score_of_random_embeddings():
     random = torch.Generator().manual_seed(0)
     mask = torch.rand(3, 600, generator=random) > 0.3
     mask[0] = True
     labels = (torch.rand(600, generator=random) < 0.3).long()
     views = torch.randn(3, 600, 16, generator=random)
-    found = chance(Embedded(views, labels=labels), Embedded(views, labels=labels, mask=mask))
-    assert found["linear_mean"] == pytest.approx(float((labels == 0).float().mean()))
-    assert found["few_shot"] == 0.5
-    assert found["alignment"] == pytest.approx(alignment(views), abs=0.05)
-    assert found["uniformity"] == pytest.approx(uniformity(views), abs=0.02)
-    assert found["effective_rank"] == pytest.approx(effective_rank(views), rel=0.01)
-    searched = retrieval(views, mask=mask)
-    away = ~torch.eye(3, dtype=torch.bool)
-    assert found["median_rank"] == pytest.approx(float(searched.median_rank[away].mean()), rel=0.1)
-    assert found["recall_at_10"] == pytest.approx(float(searched.recall[10][away].mean()), abs=0.01)
-    assert found["polymatching"] == 16.0**-2
+    expected = chance(Embedded(views, labels=labels), Embedded(views, labels=labels, mask=mask))
+    assert expected["linear_mean"] == pytest.approx(float((labels == 0).float().mean()))
+    assert expected["few_shot"] == 0.5
+    assert expected["alignment"] == pytest.approx(alignment(views), abs=0.05)
+    assert expected["uniformity"] == pytest.approx(uniformity(views), abs=0.02)
+    assert expected["effective_rank"] == pytest.approx(effective_rank(views), rel=0.01)
+    results = retrieval(views, mask=mask)
+    off_diagonal = ~torch.eye(3, dtype=torch.bool)
+    assert expected["median_rank"] == pytest.approx(float(results.median_rank[off_diagonal].mean()), rel=0.1)
+    assert expected["recall_at_10"] == pytest.approx(float(results.recall[10][off_diagonal].mean()), abs=0.01)
+    assert expected["polymatching"] == 16.0**-2
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -41,7 +41,7 @@ def test_every_score_has_chance_and_probes_have_raw_features(masked):
     assert evaluate(train, test).raw == {}
 
 
-def test_views_of_different_widths_are_not_compared_raw():
+def test_raw_views_of_different_widths_have_no_scores_across_views():
     train, test = points(60, 0), points(60, 1)
     raw = tuple(
         Embedded(features=[part[:, : 3 + l] for l, part in enumerate(given.features)], labels=given.labels)

@@ -32,18 +32,18 @@ def test_linear_cca_inverts_linear_maps_to_which_deep_cca_is_invariant():
     x, mixed = views_up_to_linear_maps()
     options = {"ridge": 1e-9, "normalize": False}
     assert losses.mcca(mixed, **options).item() == pytest.approx(losses.mcca(x, **options).item(), abs=1e-6)
-    found = CanonicalViews(mixed, ridge=1e-9)(mixed)
+    aligned = CanonicalViews(mixed, ridge=1e-9)(mixed)
     assert torch.cosine_similarity(mixed[0], mixed[1]).abs().median() < 0.8
-    assert torch.cosine_similarity(found[0], found[1]).median() > 0.95
+    assert torch.cosine_similarity(aligned[0], aligned[1]).median() > 0.95
 
 
 def test_missing_entries_are_ignored():
     _, mixed = views_up_to_linear_maps()
     mask = torch.ones(3, 100, dtype=torch.bool)
     mask[1, :30] = False
-    whole = [view[30:] for view in mixed]
+    complete = [view[30:] for view in mixed]
     damaged = [mixed[0], torch.where(mask[1].unsqueeze(-1), mixed[1], torch.nan), mixed[2]]
-    for a, b in zip(CanonicalViews(damaged, mask)(whole), CanonicalViews(whole)(whole)):
+    for a, b in zip(CanonicalViews(damaged, mask)(complete), CanonicalViews(complete)(complete)):
         assert torch.allclose(a.abs(), b.abs())
     with pytest.raises(ValueError, match="views must have at least 2 rows with all views, got 1"):
         CanonicalViews(mixed, torch.arange(100).expand(3, 100) < 1)

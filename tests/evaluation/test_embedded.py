@@ -51,19 +51,19 @@ def test_readouts_agree_with_literal_loops():
     units = normalize(whole.embeddings, dim=-1).numpy()
     spoiled = torch.where(whole.mask[..., None], whole.embeddings, torch.nan)
     for view in (None, 1):
-        shown = [[l for l in range(3) if whole.mask[l, i] and l != view] for i in range(10)]
-        rows = [i for i in range(10) if shown[i]]
-        mean = np.stack([np.mean([units[l, i] for l in shown[i]], axis=0) for i in rows])
+        visible = [[l for l in range(3) if whole.mask[l, i] and l != view] for i in range(10)]
+        rows = [i for i in range(10) if visible[i]]
+        mean = np.stack([np.mean([units[l, i] for l in visible[i]], axis=0) for i in rows])
         assert read_out(spoiled, whole.mask, view=view)[rows].numpy() == pytest.approx(mean)
         variance = read_out(spoiled, whole.mask, view=view, readout=m3g.CircularVariance())
         assert variance[rows].numpy() == pytest.approx(mean)
-        product = np.stack([np.prod([2 * units[l, i] for l in shown[i]], axis=0) for i in rows])
-        found = read_out(spoiled, whole.mask, view=view, readout=m3g.MultilinearProduct())[rows].numpy()
-        assert 2 * found == pytest.approx(product)
+        product = np.stack([np.prod([2 * units[l, i] for l in visible[i]], axis=0) for i in rows])
+        query = read_out(spoiled, whole.mask, view=view, readout=m3g.MultilinearProduct())[rows].numpy()
+        assert 2 * query == pytest.approx(product)
         side = read_out(spoiled, whole.mask, view=view, readout="concat").numpy().reshape(10, 3, 4)
         for i in range(10):
             for l in range(3):
-                assert side[i, l] == pytest.approx(whole.embeddings[l, i].numpy() if l in shown[i] else np.zeros(4))
+                assert side[i, l] == pytest.approx(whole.embeddings[l, i].numpy() if l in visible[i] else np.zeros(4))
     called = read_out(spoiled, whole.mask, readout=lambda views, mask: views.sum(0) / mask.sum(0)[:, None])
     assert torch.allclose(called, read_out(spoiled, whole.mask))
     with pytest.raises(ValueError, match="readout must be one of 'concat', 'mean', got 'median'"):
@@ -77,7 +77,7 @@ def test_a_cost_retrieves_by_its_own_scores(cost, masked):
     units = normalize(whole.embeddings, dim=-1)
     present = whole.present
     for m in range(3):
-        right = []
+        correct = []
         for i in range(12):
             others = [l for l in range(3) if l != m and present[l, i]]
             if not others or not present[m, i]:
@@ -85,8 +85,8 @@ def test_a_cost_retrieves_by_its_own_scores(cost, masked):
             rows = [j for j in range(12) if present[m, j]]
             tuples = [torch.stack([units[l, i] if l != m else units[m, j] for l in (*others, m)]) for j in rows]
             costs = [float(cost(tuple_[:, None]).dense()) for tuple_ in tuples]
-            right.append(rows[int(np.argmin(costs))] == i)
-        assert recall_from_others(whole, m, readout=cost) == pytest.approx(np.mean(right))
+            correct.append(rows[int(np.argmin(costs))] == i)
+        assert recall_from_others(whole, m, readout=cost) == pytest.approx(np.mean(correct))
 
 
 def test_by_class_any_object_of_the_class_is_correct():

@@ -18,21 +18,21 @@ def channels(n, seed, *, informative=1, k=3, noise=0.3):
 def test_every_class_has_the_same_weight():
     x, y = channels(600, 0, informative=3, noise=0.1)
     unknown = torch.where(y == 2, 0, y)  # rows that look like the frequent class
-    found = few_shot_probe(x, y, x[:, unknown == y], unknown[unknown == y], shots=10, draws=1)
-    assert found.balanced_accuracy == 1
-    mistaken = few_shot_probe(x, y, torch.zeros_like(x), y, shots=10, draws=1)  # one class for all rows
-    assert mistaken.balanced_accuracy == pytest.approx(1 / 3)
-    assert mistaken.accuracy in (pytest.approx(0.6), pytest.approx(0.3), pytest.approx(0.1))
+    separated = few_shot_probe(x, y, x[:, unknown == y], unknown[unknown == y], shots=10, draws=1)
+    assert separated.balanced_accuracy == 1
+    constant = few_shot_probe(x, y, torch.zeros_like(x), y, shots=10, draws=1)  # one class for all rows
+    assert constant.balanced_accuracy == pytest.approx(1 / 3)
+    assert constant.accuracy in (pytest.approx(0.6), pytest.approx(0.3), pytest.approx(0.1))
 
 
 def test_few_labels_suffice_for_separated_classes_and_not_for_noise():
     x, y = channels(600, 0, informative=3, noise=0.1)
     test_x, test_y = channels(300, 1, informative=3, noise=0.1)
-    found = few_shot_probe(x, y, test_x, test_y, shots=10)
-    assert found.balanced_accuracy > 0.95
-    nothing = few_shot_probe(*channels(600, 0, informative=0), *channels(300, 1, informative=0), shots=10)
-    assert nothing.balanced_accuracy == pytest.approx(1 / 3, abs=0.1)
-    assert nothing.deviation > 0
+    separated = few_shot_probe(x, y, test_x, test_y, shots=10)
+    assert separated.balanced_accuracy > 0.95
+    noise = few_shot_probe(*channels(600, 0, informative=0), *channels(300, 1, informative=0), shots=10)
+    assert noise.balanced_accuracy == pytest.approx(1 / 3, abs=0.1)
+    assert noise.deviation > 0
 
 
 def test_more_labels_are_better_and_find_the_informative_channel():
@@ -65,7 +65,7 @@ def test_errors_are_one_sentence():
 def test_classes_without_test_rows_are_not_part_of_the_balanced_accuracy():
     points = 3 * torch.eye(3).expand(2, -1, -1)
     labels = torch.arange(3).repeat_interleave(40)
-    look_like = torch.tensor([0] * 10 + [2] * 10 + [1] * 20)  # half of class 0 looks like class 2, which has no row
-    truth = torch.tensor([0] * 20 + [1] * 20)
-    probe = few_shot_probe(points[:, labels], labels, points[:, look_like], truth, shots=10, draws=1)
+    similar_to = torch.tensor([0] * 10 + [2] * 10 + [1] * 20)  # half of class 0 looks like class 2, which has no row
+    true_labels = torch.tensor([0] * 20 + [1] * 20)
+    probe = few_shot_probe(points[:, labels], labels, points[:, similar_to], true_labels, shots=10, draws=1)
     assert probe.balanced_accuracy == pytest.approx((0.5 + 1.0) / 2)

@@ -25,7 +25,7 @@ def test_alignment_and_uniformity_by_their_formulas(k, n, seed):
     assert uniformity(views) == pytest.approx(sum(spread) / k)
 
 
-def test_collapse_is_visible():
+def test_collapse_lowers_the_effective_rank_and_raises_the_uniformity():
     spread = torch.randn(2, 500, 8, generator=torch.Generator().manual_seed(0))
     collapsed = torch.ones(2, 500, 8) + 1e-4 * spread
     assert effective_rank(collapsed) < 1.1 < 7 < effective_rank(spread) <= 8
@@ -43,9 +43,9 @@ def test_masked_points_are_ignored():
     both = (effective_rank(views[:1].expand(2, -1, -1)) + effective_rank(views[1:, :10].expand(2, -1, -1))) / 2
     assert effective_rank(wrong, mask=mask) == pytest.approx(both)
     assert polymatching_accuracy(wrong, mask=mask) == polymatching_accuracy(views[:, :10])
-    never = torch.tensor([[True, False], [False, True]])
+    disjoint = torch.tensor([[True, False], [False, True]])
     with pytest.raises(ValueError, match="two views"):
-        alignment(views[:, :2], mask=never)
+        alignment(views[:, :2], mask=disjoint)
 
 
 def test_uniformity_of_many_points_uses_a_subsample():

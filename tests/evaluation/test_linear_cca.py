@@ -20,15 +20,15 @@ def shared_factors(n, widths, *, noise, seed=0, factors=6):
     return views
 
 
-def recall(found, views):
-    return float(retrieval(torch.stack(found(views))).recall[1][0, 1])
+def recall(cca, views):
+    return float(retrieval(torch.stack(cca(views))).recall[1][0, 1])
 
 
-def test_more_columns_than_rows_still_find_partners():
+def test_views_with_more_columns_than_rows_are_aligned():
     views = shared_factors(160, (400, 300, 500), noise=2.0)
-    found = LinearCCA([view[:120] for view in views], size=16)
-    assert recall(found, [view[120:] for view in views]) > 0.9
-    assert all(part.shape == (width, 16) for part, width in zip(found.maps, (400, 300, 500)))
+    cca = LinearCCA([view[:120] for view in views], size=16)
+    assert recall(cca, [view[120:] for view in views]) > 0.9
+    assert all(part.shape == (width, 16) for part, width in zip(cca.maps, (400, 300, 500)))
 
 
 def test_the_original_scale_is_kept_if_it_is_informative():
@@ -45,18 +45,18 @@ def test_the_original_scale_is_kept_if_it_is_informative():
     assert recall(kept, test) > recall(lost, test) + 0.1
 
 
-def test_missing_entries_have_no_effect():
+def test_missing_entries_are_ignored():
     views = shared_factors(400, (10, 12, 14), noise=0.5)
     mask = torch.rand(3, 400, generator=torch.Generator().manual_seed(0)) > 0.3
     mask[0, ~mask.any(0)] = True
-    damaged = [torch.where(here.unsqueeze(1), view, torch.nan) for view, here in zip(views, mask)]
+    damaged = [torch.where(present.unsqueeze(1), view, torch.nan) for view, present in zip(views, mask)]
     fresh = [view[:100] for view in shared_factors(400, (10, 12, 14), noise=0.5)]
     assert recall(LinearCCA(damaged, mask, size=6), fresh) > 0.8 * recall(LinearCCA(views, size=6), fresh)
 
 
 def test_constant_views_and_few_rows_are_not_an_error():
-    found = LinearCCA([torch.zeros(4, 3), torch.randn(4, 5)], size=8)
-    assert all(bool(part.isfinite().all()) for part in found([torch.zeros(4, 3), torch.randn(4, 5)]))
+    cca = LinearCCA([torch.zeros(4, 3), torch.randn(4, 5)], size=8)
+    assert all(bool(part.isfinite().all()) for part in cca([torch.zeros(4, 3), torch.randn(4, 5)]))
     with pytest.raises(ValueError, match="at least 2 rows with two views or more"):
         LinearCCA([torch.randn(3, 2)] * 2, torch.tensor([[1, 1, 0], [0, 0, 1]]).bool(), size=2)
 
@@ -66,9 +66,9 @@ def test_constant_views_and_few_rows_are_not_an_error():
 def test_features_that_are_constant_in_the_used_rows_have_no_effect(value, width):
     views = shared_factors(300, (width, 8), noise=2.0)
     longer = [torch.cat([view, torch.full((300, 2), value)], dim=1) for view in views]
-    found = LinearCCA([view[:299] for view in longer], size=4)
-    assert all(float(part[-2:].abs().max()) < 1e-6 for part in found.maps)
-    for other, same in zip(LinearCCA([view[:299] for view in views], size=4).maps, found.maps):
+    cca = LinearCCA([view[:299] for view in longer], size=4)
+    assert all(float(part[-2:].abs().max()) < 1e-6 for part in cca.maps)
+    for other, same in zip(LinearCCA([view[:299] for view in views], size=4).maps, cca.maps):
         torch.testing.assert_close(same[:-2].abs(), other.abs(), rtol=0.02, atol=0.02)
 
 
@@ -92,8 +92,8 @@ def test_span_of_a_wide_view_keeps_its_inner_products(monkeypatch, columns):
     assert span.coordinates.shape == (12, 12)
     torch.testing.assert_close(span.coordinates @ span.coordinates.T, scaled @ scaled.T, atol=1e-4, rtol=1e-5)
     directions = torch.randn(12, 4, generator=random)
-    found = scaled @ view.in_features(span, scale, directions)
-    torch.testing.assert_close(found, span.coordinates @ directions, atol=1e-4, rtol=1e-4)
+    projected = scaled @ view.in_features(span, scale, directions)
+    torch.testing.assert_close(projected, span.coordinates @ directions, atol=1e-4, rtol=1e-4)
     assert CentredView.of(view.values.T, torch.ones(40, dtype=torch.bool)).span(scale[:12]).coordinates.shape == (
         40,
         12,

@@ -46,8 +46,8 @@ def test_augmented_probe_with_fixed_features_is_the_linear_probe():
         assert result == expected
 
 
-def test_augmented_probe_selects_the_rate_on_rows_that_the_selecting_classifier_has_not_seen():
-    """The labels of the held-out tenth are wrong, so a classifier that had seen them would select another rate."""
+def test_augmented_probe_selects_the_rate_on_held_out_rows():
+    """The labels of the held-out tenth are wrong, so a classifier trained on them would select another rate."""
     x, y = blobs(n=300, noise=0.05)
     held_out = torch.randperm(300, generator=torch.Generator().manual_seed(0))[::10]
     right = augmented_probe(fixed_batches(x, 100), x, y, x, y, steps=3, learning_rates=[1e-6, 0.1])

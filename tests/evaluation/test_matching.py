@@ -8,7 +8,7 @@ from m3g.evaluation.matching import matched_objects
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
-def test_polymatching_falls_with_noise(k):
+def test_polymatching_accuracy_decreases_with_noise(k):
     random = torch.Generator().manual_seed(k)
     points = torch.randn(1, 32, 16, generator=random)
     noise = torch.randn(k, 32, 16, generator=random)
@@ -25,7 +25,7 @@ def test_polymatching_of_many_views_uses_smaller_batches():
 
 def test_polymatching_detects_a_swapped_pair():
     views = torch.eye(6).expand(3, 6, 6).clone()
-    views[2, [0, 1]] = views[2, [1, 0]]  # one view takes point 0 for point 1
+    views[2, [0, 1]] = views[2, [1, 0]]  # points 0 and 1 of one view are exchanged
     assert polymatching_accuracy(views, batch_size=6) == pytest.approx(4 / 6)
     mask = torch.ones(3, 6, dtype=torch.bool)
     mask[1, 3] = False

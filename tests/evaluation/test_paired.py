@@ -16,14 +16,14 @@ SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_s
 @given(SCORES)
 def test_independent_draws_give_the_paired_t_test(pairs):
     ours, theirs = (dict(enumerate(part)) for part in zip(*pairs))
-    found = paired(ours, theirs)
+    difference = paired(ours, theirs)
     if np.subtract(*zip(*pairs)).std() < 1e-9:
         return
     expected = ttest_rel(*zip(*pairs))
-    bounds = [found.mean - found.half_width, found.mean + found.half_width]
+    bounds = [difference.mean - difference.half_width, difference.mean + difference.half_width]
     np.testing.assert_allclose(bounds, expected.confidence_interval(0.95), atol=1e-9)
-    assert found.p_value == pytest.approx(expected.pvalue, abs=1e-9)
-    assert found.smallest > found.half_width
+    assert difference.p_value == pytest.approx(expected.pvalue, abs=1e-9)
+    assert difference.smallest > difference.half_width
 
 
 def test_overlap_widens_the_interval_by_its_factor():
@@ -39,10 +39,10 @@ def test_settings_of_one_split_are_one_unit():
     """Numbers of views that share a split are averaged, so that they do not narrow the interval."""
     random = np.random.default_rng(0)
     ours, theirs = ({(k, seed): random.random() for k in (2, 3, 4) for seed in range(4)} for _ in range(2))
-    found = paired(ours, theirs, test_to_train=0.5, split_of=lambda key: key[1])
+    difference = paired(ours, theirs, test_to_train=0.5, split_of=lambda key: key[1])
     means = [{seed: np.mean([part[k, seed] for k in (2, 3, 4)]) for seed in range(4)} for part in (ours, theirs)]
-    assert found.pairs == 4
-    assert found.half_width == pytest.approx(paired(*means, test_to_train=0.5).half_width)
+    assert difference.pairs == 4
+    assert difference.half_width == pytest.approx(paired(*means, test_to_train=0.5).half_width)
 
 
 def test_only_common_settings_are_compared():
@@ -50,9 +50,9 @@ def test_only_common_settings_are_compared():
     assert paired({0: 0.5}, {0: 0.4}).verdict == "tie"
     assert paired({0: 0.5}, {0: 0.4}).half_width == math.inf
     assert paired({0: 0.5}, {1: 0.4}).pairs == 0
-    found = paired({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.4, 1: 0.51, 2: 0.59})
-    assert found.verdict == "ahead"
-    assert found.mean == pytest.approx(0.1)
+    difference = paired({0: 0.5, 1: 0.6, 2: 0.7}, {0: 0.4, 1: 0.51, 2: 0.59})
+    assert difference.verdict == "ahead"
+    assert difference.mean == pytest.approx(0.1)
 
 
 def test_intervals_have_their_nominal_coverage():

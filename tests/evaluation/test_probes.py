@@ -23,7 +23,7 @@ PROBES = [
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_probes_use_only_present_points(probe):
+def test_probes_are_accurate_on_separable_classes_and_not_on_noise(probe):
     x, y = blobs()
     test_x, test_y = blobs(seed=1)
     assert probe(x, y, test_x, test_y) > 0.95
@@ -46,7 +46,7 @@ def test_transfer_matrix_shows_which_views_share_a_space():
     assert matrix.shape == (3, 3)
     assert matrix[0, 1] > 0.95
     assert matrix.diagonal().min() > 0.95
-    assert matrix[0, 2] < 0.5  # the third view is mirrored: its own probe works, another's does not
+    assert matrix[0, 2] < 0.5  # the third view is mirrored, so a probe of another view fails on it
 
 
 def test_transfer_excludes_missing_rows():

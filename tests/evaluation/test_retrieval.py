@@ -16,7 +16,7 @@ def slow_ranks(query, gallery, i):
 
 @settings(deadline=None, max_examples=15)
 @given(k=st.integers(2, 4), n=st.integers(2, 14), seed=st.integers(0, 100))
-def test_agrees_with_counting(k, n, seed):
+def test_recall_and_median_rank_agree_with_counting(k, n, seed):
     views = torch.randn(k, n, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     result = retrieval(views)
     for l in range(k):
@@ -27,7 +27,7 @@ def test_agrees_with_counting(k, n, seed):
             assert result.median_rank[l, m] == float(ranks.median())
 
 
-def test_collapse_scores_at_chance():
+def test_collapsed_embeddings_score_no_better_than_chance():
     result = retrieval(torch.ones(2, 100, 4))
     assert result.recall[1][0, 1] == 0
     assert result.median_rank[0, 1] == 50.5
@@ -43,8 +43,8 @@ def test_missing_points_are_neither_queries_nor_candidates():
     result = retrieval(noisy, mask=mask)
     # The gallery contains points without the view of the query, so the expected value is computed explicitly.
     gallery = views[1][mask[1]]
-    place = {int(i): j for j, i in enumerate(mask[1].nonzero())}
-    ranks = torch.tensor([slow_ranks(views[0, i], gallery, place[int(i)]) for i in both.nonzero().flatten()])
+    position = {int(i): j for j, i in enumerate(mask[1].nonzero())}
+    ranks = torch.tensor([slow_ranks(views[0, i], gallery, position[int(i)]) for i in both.nonzero().flatten()])
     assert result.recall[1][0, 1] == pytest.approx(float((ranks <= 1).double().mean()))
 
 
@@ -58,12 +58,12 @@ def test_the_mean_over_rows_is_the_recall_also_with_missing_views():
     random = torch.Generator().manual_seed(0)
     points = torch.randn(1, 60, 6, generator=random) + 0.8 * torch.randn(3, 60, 6, generator=random)
     mask = torch.rand(3, 60, generator=random) > torch.tensor([[0.0], [0.3], [0.7]])
-    away = ~torch.eye(3, dtype=torch.bool)
+    off_diagonal = ~torch.eye(3, dtype=torch.bool)
     for present in (None, mask):
         result = retrieval(points, mask=present)
         for level in (1, 5, 10):
             assert float(result.contributions[level].nanmean()) == pytest.approx(
-                float(result.recall[level][away].mean())
+                float(result.recall[level][off_diagonal].mean())
             )
     alone = mask.sum(0) < 2
     assert bool(alone.any())

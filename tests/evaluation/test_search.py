@@ -20,8 +20,8 @@ def test_agrees_with_a_literal_loop(k, n, q, seed):
         mask[0] |= ~mask.any(0)
 
     def vector(points, mask, i):
-        there = [torch.nn.functional.normalize(points[l, i], dim=0) for l in range(k) if mask[l, i]]
-        return torch.stack(there).mean(0)
+        present = [torch.nn.functional.normalize(points[l, i], dim=0) for l in range(k) if mask[l, i]]
+        return torch.stack(present).mean(0)
 
     objects[~masks[0]] = torch.nan  # missing entries are not read
     nearest = search(queries, objects, query_mask=masks[1], mask=masks[0], top=n)
@@ -53,20 +53,20 @@ def test_wrong_arguments_are_rejected(queries, options, message):
         search(queries, torch.randn(2, 5, 3), **{"top": 3, **options})
 
 
-def test_a_cost_compares_the_query_with_the_views_it_lacks():
+def test_a_cost_compares_the_query_with_the_views_missing_from_it():
     signs = torch.randn(2, 40, 16, generator=torch.Generator().manual_seed(0)).sign()
     objects = torch.stack([*signs, signs.prod(0)])  # any two views are independent
     given = torch.tensor([[True], [True], [False]]).expand(3, 40)
     spoiled = torch.where(given.unsqueeze(-1), objects, float("nan"))
-    places = torch.arange(40)
+    rows = torch.arange(40)
     by_product = search(spoiled, objects, query_mask=given, top=1, readout=m3g.MultilinearProduct())
-    assert bool((by_product.indices[:, 0] == places).all())
+    assert bool((by_product.indices[:, 0] == rows).all())
     torch.testing.assert_close(by_product.similarities[:, 0], torch.ones(40))
     whole = search(objects, objects, top=1, readout=m3g.MultilinearProduct())
-    assert bool((whole.indices[:, 0] == places).all())
+    assert bool((whole.indices[:, 0] == rows).all())
 
 
-def test_an_object_without_a_view_to_compare_is_found_last():
+def test_an_object_without_a_view_to_compare_is_ranked_last():
     objects = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0))
     mask = torch.ones(3, 4, dtype=torch.bool)
     mask[2, 1] = False

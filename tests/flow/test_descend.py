@@ -45,7 +45,7 @@ def test_two_losses_start_from_the_same_points():
 
 def test_a_partly_correct_matching_is_reported_as_a_fraction():
     points = torch.tensor([[0.0, 0], [1, 0], [5, 0]]).expand(2, 3, 2).clone()
-    points[1, :2] = points[1, [1, 0]]  # two objects have changed places in the second view
+    points[1, :2] = points[1, [1, 0]]  # two objects of the second view are exchanged
     tuples, matched = flow.best_tuples(points, "sqeuclidean")
     assert sorted(map(tuple, tuples.tolist())) == [(0, 1), (1, 0), (2, 2)]
     assert matched == pytest.approx(1 / 3)

@@ -43,7 +43,7 @@ def collect(attempts: Iterable[Tried], total: int, title: str, console: Console)
 
 def show(tried: list[Tried], console: Console) -> None:
     """Print one row per group, and the failures with the commands that reproduce them."""
-    table = Table("what was tried", "tried", *KINDS)
+    table = Table("group", "trials", *KINDS)
     groups = sorted({one.group for one in tried})
     for group in groups:
         counts = Counter(one.outcome.kind for one in tried if one.group == group)
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--solver", help="only this solver: auto, factored, dense, sinkhorn or sampled")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first problem; each further problem adds 1")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time")
-    parser.add_argument("--case", help="one problem, as printed by an earlier run")
+    parser.add_argument("--case", help="one problem, as printed by an earlier run that failed")
     options = parser.parse_args(arguments)
     console = Console()
     if options.case:

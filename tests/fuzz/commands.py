@@ -19,7 +19,7 @@ from m3g._interrupts import handle_interrupts
 from m3g.cli import main
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     """Result of a command: exit code (negative for a signal), output and seconds."""
 
     code: int
@@ -44,20 +44,20 @@ def warm_up() -> None:
     torch.set_num_threads(1)
 
 
-class Started:
+class RunningCommand:
     """Start `m3g ARGUMENTS` in `folder`; its files are limited to `largest_file` bytes."""
 
     def __init__(self, arguments: list[str], *, folder: Path, largest_file: int | None = None) -> None:
-        self._streams = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 (until the end)
-        self._began = time.monotonic()
+        self._streams = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115 - closed by `end`
+        self._start = time.monotonic()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the child accepts it once it runs the command
         self.pid = os.fork()
         if self.pid == 0:
             _become_command(arguments, folder, [stream.fileno() for stream in self._streams], largest_file)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
 
-    def end(self, *, limit: float, sent: signal.Signals | None = None, after: float = 0.0) -> Ended:
-        """Wait for the end; send `sent` after `after` seconds, and SIGKILL to all its processes at the limit."""
+    def end(self, *, limit: float, sent: signal.Signals | None = None, after: float = 0.0) -> CommandResult:
+        """Wait for the exit; send `sent` after `after` seconds, and SIGKILL to the process group at the limit."""
         code = None
         if sent is not None:
             code = self._wait(after)
@@ -68,18 +68,18 @@ class Started:
         if code is None:
             os.killpg(self.pid, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._start
         texts = []
         for stream in self._streams:
             stream.seek(0)
             texts.append(stream.read().decode(errors="replace"))
             stream.close()
-        return Ended(code, *texts, seconds)
+        return CommandResult(code, *texts, seconds)
 
     def _wait(self, limit: float) -> int | None:
-        while time.monotonic() - self._began < limit:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if ended:
+        while time.monotonic() - self._start < limit:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
                 return os.waitstatus_to_exitcode(status)
             time.sleep(0.005)
         return None
@@ -92,9 +92,9 @@ def m3g_command(
     kill_after: float | None = None,
     limit: float = 120.0,
     largest_file: int | None = None,
-) -> Ended:
+) -> CommandResult:
     """Run `m3g ARGUMENTS` in `folder`; send SIGKILL after `kill_after` seconds, if given."""
-    started = Started(arguments, folder=folder, largest_file=largest_file)
+    started = RunningCommand(arguments, folder=folder, largest_file=largest_file)
     return started.end(limit=limit, sent=None if kill_after is None else signal.SIGKILL, after=kill_after or 0.0)
 
 
@@ -111,8 +111,8 @@ def _become_command(arguments: list[str], folder: Path, streams: list[int], larg
         signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if the program runs in the background
         handle_interrupts()
         code = main(arguments) or 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
+    except SystemExit as exit_:
+        code = exit_.code if isinstance(exit_.code, int) else 1
     except BaseException:
         traceback.print_exc()
     finally:

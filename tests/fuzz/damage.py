@@ -18,8 +18,8 @@ Change = Callable[[bytes, np.random.Generator], bytes]
 
 
 def _flip(content: bytes, rng: np.random.Generator) -> bytes:
-    place = int(rng.integers(len(content)))
-    return content[:place] + bytes([content[place] ^ (1 << int(rng.integers(8)))]) + content[place + 1 :]
+    position = int(rng.integers(len(content)))
+    return content[:position] + bytes([content[position] ^ (1 << int(rng.integers(8)))]) + content[position + 1 :]
 
 
 def _cut(content: bytes, rng: np.random.Generator) -> bytes:
@@ -33,8 +33,8 @@ def _zeros(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def _swapped(content: bytes, rng: np.random.Generator) -> bytes:
-    place = int(rng.integers(len(content)))
-    return content[place:] + content[:place]
+    position = int(rng.integers(len(content)))
+    return content[position:] + content[:position]
 
 
 def _longer(content: bytes, rng: np.random.Generator) -> bytes:
@@ -58,18 +58,18 @@ def damage(count: int, *, seed: int) -> Iterator[Tried]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = folder / "run"
-        ended = m3g_command(["train", *SMALL, *SETTINGS["m3g"], "--out", str(run)], folder=folder)
+        result = m3g_command(["train", *SMALL, *SETTINGS["m3g"], "--out", str(run)], folder=folder)
         expected, problem = _embedded(run, folder)
-        if ended.code != 0 or expected is None:
-            yield Tried("damage", Outcome("failed", (ended.error + problem)[-300:]), "m3g train and m3g embed")
+        if result.code != 0 or expected is None:
+            yield Tried("damage", Outcome("failed", (result.error + problem)[-300:]), "m3g train and m3g embed")
             return
         for attempt in range(count):
             file = FILES[attempt % len(FILES)]
             change = str(rng.choice(list(CHANGES)))
             copy = folder / "copy"
             shutil.copytree(run, copy)
-            victim = copy / file
-            victim.write_bytes(CHANGES[change](victim.read_bytes(), rng))
+            target = copy / file
+            target.write_bytes(CHANGES[change](target.read_bytes(), rng))
             outcome = _outcome(copy, folder, expected)
             shutil.rmtree(copy)
             description = f"seed {seed}, attempt {attempt}: {change} in {file}, then m3g embed"
@@ -80,18 +80,18 @@ def _embedded(run: Path, folder: Path) -> tuple[dict[str, np.ndarray] | None, st
     """Return the arrays that `m3g embed` writes, or None, and the output."""
     out = folder / "embedded.npz"
     out.unlink(missing_ok=True)
-    ended = m3g_command(["embed", str(run), "--out", str(out)], folder=folder)
-    if ended.code == 0:
+    result = m3g_command(["embed", str(run), "--out", str(out)], folder=folder)
+    if result.code == 0:
         with np.load(out) as content:
             return dict(content), ""
-    return None, f"exit code {ended.code}: {ended.error}" if not ended.refused else ""
+    return None, f"exit code {result.code}: {result.error}" if not result.refused else ""
 
 
 def _outcome(run: Path, folder: Path, expected: dict[str, np.ndarray]) -> Outcome:
-    found, problem = _embedded(run, folder)
+    embedded, problem = _embedded(run, folder)
     if problem:
         return Outcome("failed", problem[-300:])
-    if found is None:
+    if embedded is None:
         return Outcome("refused")
-    same = found.keys() == expected.keys() and all(np.array_equal(found[key], expected[key]) for key in expected)
+    same = embedded.keys() == expected.keys() and all(np.array_equal(embedded[key], expected[key]) for key in expected)
     return Outcome("held") if same else Outcome("failed", "other embeddings, exit code 0")

@@ -51,9 +51,9 @@ def solve_dense(cost: Array, epsilon: float, weights: Sequence[Array], *, goal: 
         step = max(epsilon, step / 2)
     # With mass M the optimal coupling is M times that of mass 1, and one potential grows by eps log M.
     value = sum(float(f @ a) for f, a in zip(potentials, targets)) - epsilon
-    whole = np.zeros(cost.shape)
-    whole[np.ix_(*kept)] = mass * coupling
-    return DenseSolution(mass * (value + epsilon * np.log(mass)), whole, mass * error)
+    full = np.zeros(cost.shape)
+    full[np.ix_(*kept)] = mass * coupling
+    return DenseSolution(mass * (value + epsilon * np.log(mass)), full, mass * error)
 
 
 def _newton(

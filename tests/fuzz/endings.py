@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzz.commands import Ended, Started, m3g_command, warm_up
+from fuzz.commands import CommandResult, RunningCommand, m3g_command, warm_up
 from fuzz.kills import SETTINGS, SMALL
 from fuzz.outcome import Outcome, Tried
 
@@ -36,18 +36,18 @@ def endings(count: int, *, seed: int) -> Iterator[Tried]:
         trained = m3g_command(["train", *OPTIONS, "--out", "run"], folder=base)
         seconds = {}
         for command in COMMANDS:
-            ended = m3g_command([command, "run"], folder=base)
-            seconds[command] = ended.seconds
-            if trained.code != 0 or ended.code != 0:
-                yield Tried("endings", Outcome("failed", (trained.error + ended.error)[-300:]), f"m3g {command}")
+            result = m3g_command([command, "run"], folder=base)
+            seconds[command] = result.seconds
+            if trained.code != 0 or result.code != 0:
+                yield Tried("endings", Outcome("failed", (trained.error + result.error)[-300:]), f"m3g {command}")
                 return
         for attempt in range(count):
             kind = list(KINDS)[attempt % len(KINDS)]
             folder = base / "attempt"
             folder.mkdir()
             shutil.copytree(base / "run", folder / "run")
-            command, try_it = KINDS[kind]
-            outcome = try_it(rng, folder, seconds.get(command, trained.seconds))
+            command, run_attempt = KINDS[kind]
+            outcome = run_attempt(rng, folder, seconds.get(command, trained.seconds))
             shutil.rmtree(folder)
             yield Tried(kind, outcome, f"seed {seed}, attempt {attempt}" if outcome.kind == "failed" else "")
 
@@ -56,17 +56,17 @@ def _ended_by(number: signal.Signals, command: str) -> Attempt:
     def attempt(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
         after = float(rng.uniform(0, 1.1 * seconds))
         before = _content(folder / "run" / COMMANDS[command])
-        ended = Started([command, "run"], folder=folder).end(limit=LIMIT, sent=number, after=after)
-        description = f"after {after:.2f} of {seconds:.2f} seconds, exit code {ended.code}: {ended.error[-300:]}"
-        if number == signal.SIGINT and not (ended.code == 0 or _in_one_line(ended, INTERRUPTED)):
+        result = RunningCommand([command, "run"], folder=folder).end(limit=LIMIT, sent=number, after=after)
+        description = f"after {after:.2f} of {seconds:.2f} seconds, exit code {result.code}: {result.error[-300:]}"
+        if number == signal.SIGINT and not (result.code == 0 or _in_one_line(result, INTERRUPTED)):
             return Outcome("failed", description)
-        if number == signal.SIGKILL and ended.code not in (0, -signal.SIGKILL):
+        if number == signal.SIGKILL and result.code not in (0, -signal.SIGKILL):
             return Outcome("failed", description)
-        found = _as_before(command, folder, before, description)
+        outcome = _as_before(command, folder, before, description)
         # A process that is killed while it writes leaves its temporary file, which `m3g train --resume` removes.
-        if found.kind == "held" and number == signal.SIGINT and (left := _leftovers(folder)):
+        if outcome.kind == "held" and number == signal.SIGINT and (left := _leftovers(folder)):
             return Outcome("failed", f"{description}; left behind: {left}")
-        return found
+        return outcome
 
     return attempt
 
@@ -75,14 +75,14 @@ def _full_disk(command: str) -> Attempt:
     def attempt(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
         largest = int(10 ** rng.uniform(3.3, 5.5))
         before = _content(folder / "run" / COMMANDS[command])
-        ended = m3g_command([command, "run"], folder=folder, limit=LIMIT, largest_file=largest)
-        description = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
-        if not (ended.code == 0 or ended.refused):
+        result = m3g_command([command, "run"], folder=folder, limit=LIMIT, largest_file=largest)
+        description = f"files of at most {largest} bytes, exit code {result.code}: {result.error[-300:]}"
+        if not (result.code == 0 or result.refused):
             return Outcome("failed", description)
         if left := _leftovers(folder):
             return Outcome("failed", f"{description}; left behind: {left}")
-        found = _as_before(command, folder, before, description)
-        return Outcome("refused", ended.error.strip()) if found.kind == "held" and ended.refused else found
+        outcome = _as_before(command, folder, before, description)
+        return Outcome("refused", result.error.strip()) if outcome.kind == "held" and result.refused else outcome
 
     return attempt
 
@@ -90,13 +90,13 @@ def _full_disk(command: str) -> Attempt:
 def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
     """Check that training stops with one line, and that it can be resumed, or restarted if nothing was stored."""
     largest = int(10 ** rng.uniform(3.3, 5.5))
-    ended = m3g_command(["train", *OPTIONS, "--out", "new"], folder=folder, limit=LIMIT, largest_file=largest)
-    description = f"files of at most {largest} bytes, exit code {ended.code}: {ended.error[-300:]}"
-    if not (ended.code == 0 or ended.refused):
+    result = m3g_command(["train", *OPTIONS, "--out", "new"], folder=folder, limit=LIMIT, largest_file=largest)
+    description = f"files of at most {largest} bytes, exit code {result.code}: {result.error[-300:]}"
+    if not (result.code == 0 or result.refused):
         return Outcome("failed", description)
     if left := _leftovers(folder):
         return Outcome("failed", f"{description}; left behind: {left}")
-    if ended.code != 0:
+    if result.code != 0:
         again = ["--resume", "new"] if (folder / "new").exists() else [*OPTIONS, "--out", "new"]
         resumed = m3g_command(["train", *again], folder=folder, limit=LIMIT)
         if resumed.code != 0:
@@ -104,20 +104,20 @@ def _full_disk_while_training(rng: np.random.Generator, folder: Path, seconds: f
     for name in ("model.safetensors", "metrics.csv"):
         if (folder / "new" / name).read_bytes() != (folder / "run" / name).read_bytes():
             return Outcome("failed", f"{description}; {name} differs from that of a run that was not stopped")
-    return Outcome("refused", ended.error.strip()) if ended.refused else Outcome("held")
+    return Outcome("refused", result.error.strip()) if result.refused else Outcome("held")
 
 
 def _starts_together(rng: np.random.Generator, folder: Path, seconds: float) -> Outcome:
     """Trainings without --out that start at the same time get separate folders."""
     number = int(rng.integers(2, 5))
-    started = [Started(["train", *SHORT], folder=folder) for _ in range(number)]
-    ended = [one.end(limit=LIMIT) for one in started]
-    for one in ended:
+    started = [RunningCommand(["train", *SHORT], folder=folder) for _ in range(number)]
+    results = [one.end(limit=LIMIT) for one in started]
+    for one in results:
         if one.code != 0:
             return Outcome("failed", f"{number} at once, exit code {one.code}: {one.error[-300:]}")
-    whole = sorted(path.parent.name for path in (folder / "runs").glob("*/results.json"))
-    if whole != [f"infonce-pwe-{i + 1}" for i in range(number)]:
-        return Outcome("failed", f"{number} at once made {whole}")
+    complete = sorted(path.parent.name for path in (folder / "runs").glob("*/results.json"))
+    if complete != [f"infonce-pwe-{i + 1}" for i in range(number)]:
+        return Outcome("failed", f"{number} at once wrote {complete}")
     return Outcome("failed", f"left behind: {left}") if (left := _leftovers(folder)) else Outcome("held")
 
 
@@ -130,8 +130,8 @@ KINDS: dict[str, tuple[str, Attempt]] = {
 }
 
 
-def _in_one_line(ended: Ended, code: int) -> bool:
-    return ended.code == code and len(ended.error.strip().splitlines()) == 1
+def _in_one_line(result: CommandResult, code: int) -> bool:
+    return result.code == code and len(result.error.strip().splitlines()) == 1
 
 
 def _leftovers(folder: Path) -> list[str]:
@@ -147,10 +147,10 @@ def _as_before(command: str, folder: Path, before: str, description: str) -> Out
     """Check that the old or the new file is complete, images can be read, and the repeated command succeeds."""
     path = folder / "run" / COMMANDS[command]
     if _content(path) != before:
-        return Outcome("failed", f"{description}; {path.name} is not whole")
+        return Outcome("failed", f"{description}; {path.name} is incomplete or changed")
     for picture in (folder / "run" / "plots").glob("[!.]*.png"):
         if not picture.read_bytes().endswith(b"IEND\xaeB`\x82"):
-            return Outcome("failed", f"{description}; {picture.name} is not whole")
+            return Outcome("failed", f"{description}; {picture.name} is incomplete or changed")
     again = m3g_command([command, "run"], folder=folder, limit=LIMIT)
     if again.code != 0:
         return Outcome("failed", f"{description}; then again: {again.error[-300:]}")

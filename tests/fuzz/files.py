@@ -107,19 +107,19 @@ TABLES: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 def image(folder: Path, side: int) -> list[str]:
     """Return arguments for training on a table whose fourth image declares side x side pixels."""
-    write_csv(folder, rows(folder, 20, absent=False))
+    write_csv(folder, rows(folder, 20, missing=False))
     (folder / "3.png").write_bytes(bomb_png(side))
     return ["train", "--table", "objects.csv", *IMAGES]
 
 
-WAYS_OUT = ("..", "absolute", "link", "linked folder", "nothing there")
+ESCAPES = ("..", "absolute", "link", "linked folder", "nothing there")
 
 
 def outside(folder: Path, how: str) -> list[str]:
     """Write a table whose fourth image is outside its folder; return the arguments for training on it."""
     inside = folder / "data"
     inside.mkdir()
-    content = rows(inside, 20, absent=False)
+    content = rows(inside, 20, missing=False)
     (inside / "3.png").rename(folder / "outside.png")
     if how == "..":
         content[3]["photo"] = "../outside.png"
@@ -163,7 +163,7 @@ def every() -> dict[str, Callable[[Path], list[str]]]:
         cases[f"a table, {case}"] = lambda folder, case=case: table(folder, case)  # type: ignore[misc]
     for side in (12_000, 50_000):
         cases[f"an image of {side} pixels a side"] = lambda folder, side=side: image(folder, side)  # type: ignore[misc]
-    for how in WAYS_OUT:
+    for how in ESCAPES:
         cases[f"a path that leaves the folder, {how}"] = lambda folder, how=how: outside(folder, how)  # type: ignore[misc]
     for name in ("bomb.npz", "bomb.npy", "bomb.mat", "sparse.mat"):
         cases[f"an array, {name}"] = lambda folder, name=name: arrays(folder, name)  # type: ignore[misc]

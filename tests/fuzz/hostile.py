@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fuzz.commands import Ended, m3g_command, warm_up
+from fuzz.commands import CommandResult, m3g_command, warm_up
 from fuzz.files import every
 from fuzz.kills import SETTINGS, SMALL
 from fuzz.outcome import Outcome, Tried
 
 SECONDS = 20.0
-Prepared = tuple[list[str], Callable[[Ended], str]]
+Prepared = tuple[list[str], Callable[[CommandResult], str]]
 
 
-def _nothing(ended: Ended) -> str:
+def _no_check(result: CommandResult) -> str:
     return ""
 
 
@@ -39,27 +39,27 @@ def _many_columns(folder: Path) -> Prepared:
     _views(folder)
     names = ",".join(f"c{i}" for i in range(300_000))
     (folder / "wide.csv").write_text(names + "\n" + ",".join(["1"] * 300_000) + "\n")
-    return ["train", "--views", "a.npy", "wide.csv"], _nothing
+    return ["train", "--views", "a.npy", "wide.csv"], _no_check
 
 
 def _many_workers(folder: Path) -> Prepared:
-    return ["train", *_views(folder), "--data_options.num_workers", "10000"], _nothing
+    return ["train", *_views(folder), "--data_options.num_workers", "10000"], _no_check
 
 
 def _nested_yaml(folder: Path) -> Prepared:
     (folder / "deep.yaml").write_text("loss_options: " + "[" * 20_000 + "]" * 20_000)
-    return ["train", "--config", "deep.yaml"], _nothing
+    return ["train", "--config", "deep.yaml"], _no_check
 
 
 def _wide_encoder(folder: Path) -> Prepared:
-    return ["train", *_views(folder), "--encoder_options.width", "1000000"], _nothing
+    return ["train", *_views(folder), "--encoder_options.width", "1000000"], _no_check
 
 
 def _changed_run(file: str, change: Callable[[str], str]) -> Callable[[Path], Prepared]:
     def prepare(folder: Path) -> Prepared:
         path = folder / "run" / file
         path.write_text(change(path.read_text()))
-        return ["evaluate", "run"], _nothing
+        return ["evaluate", "run"], _no_check
 
     return prepare
 
@@ -80,16 +80,16 @@ def _linked(kind: str, command: list[str]) -> Callable[[Path], Prepared]:
         outside.mkdir()
         (outside / ".x.tmp").write_text("mine")
         (outside / "last.ckpt").write_text("mine")
-        place = folder / "run" / kind
-        if place.is_dir():
-            shutil.rmtree(place)
-            place.symlink_to(outside)
+        inside = folder / "run" / kind
+        if inside.is_dir():
+            shutil.rmtree(inside)
+            inside.symlink_to(outside)
         else:
-            place.unlink(missing_ok=True)
-            place.symlink_to(outside / "last.ckpt")
+            inside.unlink(missing_ok=True)
+            inside.symlink_to(outside / "last.ckpt")
         before = {path.name: path.read_bytes() for path in outside.iterdir()}
 
-        def untouched(ended: Ended) -> str:
+        def untouched(result: CommandResult) -> str:
             after = {path.name: path.read_bytes() for path in outside.iterdir()}
             return "" if before == after else "files outside the run were touched"
 
@@ -104,15 +104,15 @@ def _extra_cell(folder: Path) -> Prepared:
     lines[2] += ",7"
     path.write_text("\n".join(lines) + "\n")
     (folder / "run" / "model.safetensors").unlink()
-    return ["train", "--resume", "run"], _nothing
+    return ["train", "--resume", "run"], _no_check
 
 
 def _read_only(folder: Path) -> Prepared:
-    if os.geteuid() == 0:  # root may write everywhere but here
-        return ["train", *_views(folder), "--out", "/proc/run"], _nothing
+    if os.geteuid() == 0:  # root may write everywhere except in /proc
+        return ["train", *_views(folder), "--out", "/proc/run"], _no_check
     closed = folder / "closed"
     closed.mkdir(mode=0o500)
-    return ["train", *_views(folder), "--out", "closed/run"], _nothing
+    return ["train", *_views(folder), "--out", "closed/run"], _no_check
 
 
 def _file(make: Callable[[Path], list[str]]) -> Callable[[Path], Prepared]:
@@ -121,11 +121,11 @@ def _file(make: Callable[[Path], list[str]]) -> Callable[[Path], Prepared]:
     def prepare(folder: Path) -> Prepared:
         words = make(folder)
 
-        def no_rest(ended: Ended) -> str:
+        def check_remaining_runs(result: CommandResult) -> str:
             left = [run for run in folder.glob("runs/*") if not (run / "checkpoints" / "last.ckpt").exists()]
             return f"left behind: {left}" if left else ""
 
-        return words, no_rest
+        return words, check_remaining_runs
 
     return prepare
 
@@ -162,19 +162,19 @@ def hostile() -> Iterator[Tried]:
             folder.mkdir()
             shutil.copytree(base / "run", folder / "run")
             command, check = prepare(folder)
-            ended = m3g_command(command, folder=folder, limit=SECONDS)
-            outcome = _outcome(ended, check(ended), case in HARMLESS)
+            result = m3g_command(command, folder=folder, limit=SECONDS)
+            outcome = _outcome(result, check(result), case in HARMLESS)
             yield Tried("hostile", outcome, f"{case}: m3g {' '.join(command)}" if outcome.kind == "failed" else "")
             shutil.rmtree(folder)
 
 
-def _outcome(ended: Ended, problem: str, harmless: bool) -> Outcome:
+def _outcome(result: CommandResult, problem: str, harmless: bool) -> Outcome:
     if problem:
         return Outcome("failed", problem)
-    if ended.seconds >= SECONDS:
+    if result.seconds >= SECONDS:
         return Outcome("failed", f"still running after {SECONDS:g} seconds")
-    if ended.refused:
-        return Outcome("refused", ended.error.strip())
-    if harmless and ended.code == 0:
+    if result.refused:
+        return Outcome("refused", result.error.strip())
+    if harmless and result.code == 0:
         return Outcome("held")
-    return Outcome("failed", f"exit code {ended.code}: {ended.error[-300:]}")
+    return Outcome("failed", f"exit code {result.code}: {result.error[-300:]}")

@@ -12,7 +12,7 @@ import numpy as np
 from fuzz.commands import m3g_command, warm_up
 from fuzz.outcome import Outcome, Tried
 
-LAST = ["--loop.patience", "0"]  # the last network is compared; with patience it may be the start
+LAST = ["--loop.patience", "0"]  # the last network is compared; with patience, the stored one may be the initial one
 SETTINGS = {
     "infonce, teacher": ["--loss", "infonce-pwe", "--teacher.enabled", "true", "--heads.predictor", "true", *LAST],
     "m3g": ["--loss", "m3g", "--views_per_step", "3"],
@@ -33,17 +33,17 @@ def kills(count: int, *, seed: int) -> Iterator[Tried]:
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        whole = {}
+        uninterrupted = {}
         for setting, options in SETTINGS.items():
             target = f"whole {setting}".replace(" ", "-").replace(",", "")
-            ended = m3g_command(["train", *SMALL, *options, "--out", target], folder=folder)
-            if ended.code != 0:
-                yield Tried("kill", Outcome("failed", f"train {setting}: {ended.error[-300:]}"), " ".join(options))
+            result = m3g_command(["train", *SMALL, *options, "--out", target], folder=folder)
+            if result.code != 0:
+                yield Tried("kill", Outcome("failed", f"train {setting}: {result.error[-300:]}"), " ".join(options))
                 return
-            whole[setting] = (folder / target, ended.seconds)
+            uninterrupted[setting] = (folder / target, result.seconds)
         for attempt in range(count):
             setting = list(SETTINGS)[attempt % len(SETTINGS)]
-            path, seconds = whole[setting]
+            path, seconds = uninterrupted[setting]
             moments = sorted(rng.uniform(0, 1.1 * seconds, size=int(rng.integers(1, 3))).tolist())
             outcome = _kill(SETTINGS[setting], path, moments, folder)
             description = (
@@ -52,7 +52,7 @@ def kills(count: int, *, seed: int) -> Iterator[Tried]:
             yield Tried(f"kill, {setting}", outcome, description if outcome.kind == "failed" else "")
 
 
-def _kill(options: list[str], whole: Path, moments: list[float], folder: Path) -> Outcome:
+def _kill(options: list[str], uninterrupted: Path, moments: list[float], folder: Path) -> Outcome:
     target = folder / "killed"
     start = ["train", *SMALL, *options, "--out", str(target)]
     resume = ["train", "--resume", str(target)]
@@ -63,21 +63,21 @@ def _kill(options: list[str], whole: Path, moments: list[float], folder: Path) -
         if not target.exists():
             return _left_behind(folder) or Outcome("held", "killed before the folder was made")
         if (target / "model.safetensors").exists():
-            return _compare(whole, target)
-        ended = m3g_command(resume, folder=folder)
-        if ended.refused and not (target / "checkpoints" / "last.ckpt").exists():
+            return _compare(uninterrupted, target)
+        result = m3g_command(resume, folder=folder)
+        if result.refused and not (target / "checkpoints" / "last.ckpt").exists():
             # Killed before the first checkpoint: the command reports that there is nothing to resume.
-            return Outcome("refused", ended.error.strip())
-        if ended.code != 0:
-            return Outcome("failed", f"resume ended with {ended.code}: {ended.error[-300:]}")
-        return _compare(whole, target)
+            return Outcome("refused", result.error.strip())
+        if result.code != 0:
+            return Outcome("failed", f"resume exited with {result.code}: {result.error[-300:]}")
+        return _compare(uninterrupted, target)
     finally:
         shutil.rmtree(target, ignore_errors=True)
 
 
-def _compare(whole: Path, target: Path) -> Outcome:
+def _compare(uninterrupted: Path, target: Path) -> Outcome:
     for name in SAME:
-        if (whole / name).read_bytes() != (target / name).read_bytes():
+        if (uninterrupted / name).read_bytes() != (target / name).read_bytes():
             return Outcome("failed", f"{name} differs from that of a run that was not killed")
     return Outcome("held")
 

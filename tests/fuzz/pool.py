@@ -10,7 +10,7 @@ import torch
 
 from fuzz.cases import draw
 from fuzz.outcome import Outcome, Tried
-from fuzz.problems import shortest, try_case
+from fuzz.problems import simplest, try_case
 
 
 def one_problem(seed: int, solver: str | None) -> Tried:
@@ -20,7 +20,7 @@ def one_problem(seed: int, solver: str | None) -> Tried:
     group = f"{'loss' if case.loss else 'solve'}, {case.solver}"
     if outcome.kind != "failed":
         return Tried(group, outcome)
-    case = shortest(case)
+    case = simplest(case)
     return Tried(
         group, Outcome("failed", try_case(case).text), f"PYTHONPATH=tests python -m fuzz --case '{case.as_json()}'"
     )

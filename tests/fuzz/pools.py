@@ -26,16 +26,16 @@ def pools(count: int, *, seed: int) -> Iterator[Tried]:
     rng = np.random.default_rng(seed)
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
-        whole = base / "whole"
-        whole.mkdir()
-        code, error = _end(_start(whole))
+        uninterrupted = base / "whole"
+        uninterrupted.mkdir()
+        code, error = _end(_start(uninterrupted))
         if code != 0:
             yield Tried("kill, reproduce", Outcome("failed", error), "m3g reproduce iterations")
             return
         for attempt in range(count):
             folder = base / "attempt"
             folder.mkdir()
-            outcome = _killed(rng, folder, _results(whole))
+            outcome = _killed(rng, folder, _results(uninterrupted))
             shutil.rmtree(folder)
             description = f"seed {seed}, attempt {attempt}" if outcome.kind == "failed" else ""
             yield Tried("kill, reproduce", outcome, description)
@@ -74,32 +74,32 @@ def _killed(rng: np.random.Generator, folder: Path, expected: dict[str, object])
     if code != 0:
         return Outcome("failed", problem or f"exit code {code}: {(folder / 'error').read_text()[-300:]}")
     if _results(folder) != expected:
-        return Outcome("failed", "other results than those of a pool that was left alone")
+        return Outcome("failed", "the results differ from those of an uninterrupted pool")
     left = [str(path.relative_to(folder)) for path in folder.rglob(".*.tmp")]
     return Outcome("failed", f"left behind: {left}") if left else Outcome("held")
 
 
 def _kill_workers(rng: np.random.Generator, process: subprocess.Popen[bytes], number: int) -> None:
     for _ in range(number):
-        wait = time.monotonic() + float(rng.uniform(0.5, 12))
-        while time.monotonic() < wait and process.poll() is None:
+        deadline = time.monotonic() + float(rng.uniform(0.5, 12))
+        while time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.02)
         if workers := _children(process.pid):
             try:
                 os.kill(int(rng.choice(workers)), signal.SIGKILL)
             except ProcessLookupError:
-                continue  # it has just ended
+                continue  # it has just exited
 
 
 def _children(pid: int) -> list[int]:
     """Return the workers of the process, without the resource tracker of Python."""
-    found = []
+    children = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [int(child) for child in task.read_text().split()]
+            children += [int(child) for child in task.read_text().split()]
         except OSError:
             continue
-    return [child for child in found if "spawn_main" in _words(child)]
+    return [child for child in children if "spawn_main" in _words(child)]
 
 
 def _words(pid: int) -> str:

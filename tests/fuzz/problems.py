@@ -15,7 +15,7 @@ from fuzz.dense import Array, DenseSolution, solve_dense, sums
 from fuzz.outcome import Outcome
 
 
-def truths(case: Case, views: list[torch.Tensor]) -> list[tuple[DenseSolution, Array]]:
+def references_of(case: Case, views: list[torch.Tensor]) -> list[tuple[DenseSolution, Array]]:
     """Return the dense solution and the cost tensor of every problem of the batch."""
     weights = weights_of(case) or [np.full(n, 1 / n) for n in case.sizes]
     out = []
@@ -49,7 +49,7 @@ def try_case(case: Case) -> Outcome:
     views = views_of(case)
     if case.masked:
         return _try_masked(case, views)
-    references = truths(case, views)
+    references = references_of(case, views)
     if any(reference.error > 1e-9 * case.mass for reference, _ in references):
         return Outcome("skipped", "the reference did not converge")
     with warnings.catch_warnings(record=True) as caught:
@@ -87,35 +87,35 @@ def _check(case: Case, views: list[torch.Tensor], references: list, caught: list
         allowed = rounding(case, cost) + factor * case.tol * potential_range(case, cost)
         allowed = case.mass * (allowed + rounding(case, cost) * case.epsilon * abs(np.log(case.mass)))
         if abs(value - reference.value) > allowed:
-            return Outcome("failed", f"value {value:.9g}, truth {reference.value:.9g}, allowed {allowed:.1e}")
-        wrong = wrong_accessor(case, solution, b, cost)
-        if wrong:
-            return Outcome("failed", wrong)
+            return Outcome("failed", f"value {value:.9g}, reference {reference.value:.9g}, allowed {allowed:.1e}")
+        fault = wrong_accessor(case, solution, b, cost)
+        if fault:
+            return Outcome("failed", fault)
         if case.epsilon > 0.1 * np.ptp(cost):
             pair = solution.pair_marginal(0, case.k - 1).reshape(-1, case.sizes[0], case.sizes[-1])[b].double().numpy()
-            off = float(np.abs(pair - sums(reference.coupling, (0, case.k - 1))).sum())
-            if off > case.mass * (200 * case.tol + 1e3 * rounding(case, cost)):
-                return Outcome("failed", f"pair marginal off by {off:.2e}")
+            deviation = float(np.abs(pair - sums(reference.coupling, (0, case.k - 1))).sum())
+            if deviation > case.mass * (200 * case.tol + 1e3 * rounding(case, cost)):
+                return Outcome("failed", f"pair marginal deviates by {deviation:.2e}")
     return Outcome("held")
 
 
 def _check_sampled(case: Case, solution: m3g.Solution, references: list, caught: list) -> Outcome:
-    found = solution.value.reshape(-1).double().numpy()
+    values = solution.value.reshape(-1).double().numpy()
     spread = solution.standard_error.reshape(-1).double().numpy()
     true = np.array([reference.value for reference, _ in references])
     slack = np.array([rounding(case, cost) + 3 * case.tol * (np.ptp(cost) + case.epsilon) for _, cost in references])
     slack = case.mass * (slack + rounding(case, references[0][1]) * case.epsilon * abs(np.log(case.mass)))
     for b, (_, cost) in enumerate(references):
-        wrong = wrong_accessor(case, solution, b, cost)
-        if wrong:
-            return Outcome("failed", wrong)
-    off = (np.abs(found - true) - slack) / np.maximum(spread, 1e-300)
-    if off.max() > 5:
-        b = int(off.argmax())
-        text = f"sampled {found[b]:.6g} ± {spread[b]:.2g}, truth {true[b]:.6g}"
+        fault = wrong_accessor(case, solution, b, cost)
+        if fault:
+            return Outcome("failed", fault)
+    deviations = (np.abs(values - true) - slack) / np.maximum(spread, 1e-300)
+    if deviations.max() > 5:
+        b = int(deviations.argmax())
+        text = f"sampled {values[b]:.6g} ± {spread[b]:.2g}, reference {true[b]:.6g}"
         warned = any(issubclass(one.category, m3g.solvers.SamplingWarning) for one in caught)
         return Outcome("failed", text + (", warned, but converged=True" if warned else ", no warning"))
-    return Outcome("held", "beyond two standard errors" if off.max() > 2 else "")
+    return Outcome("held", "beyond two standard errors" if deviations.max() > 2 else "")
 
 
 def _check_loss(case: Case, views: list[torch.Tensor], references: list, caught: list) -> Outcome:
@@ -136,7 +136,7 @@ def _check_loss(case: Case, views: list[torch.Tensor], references: list, caught:
         true = matched - case.epsilon * (np.log(n) + 1) - reference.value
         allowed = rounding(case, cost) + 10 * case.tol * float(np.ptp(cost) + case.epsilon)
         if abs(value - true) > allowed:
-            return Outcome("failed", f"gap {value:.9g}, truth {true:.9g}, allowed {allowed:.1e}")
+            return Outcome("failed", f"gap {value:.9g}, reference {true:.9g}, allowed {allowed:.1e}")
         if value < 0:
             return Outcome("failed", f"gap {value:.3g} is negative")
     return _check_gradient(case, views, gradient.reshape(stacked.shape).double().numpy(), references)
@@ -160,11 +160,11 @@ def _check_gradient(case: Case, views: list[torch.Tensor], gradient: Array, refe
 
     step = 1e-5
     expected = (gap_at(step) - gap_at(-step)) / (2 * step)
-    found = float(sum((gradient[0, l] * change).sum() for l, change in enumerate(direction)))
+    derivative = float(sum((gradient[0, l] * change).sum() for l, change in enumerate(direction)))
     scale = max(abs(expected), float(np.abs(references[0][1]).max()), 1e-6)
-    rounded = 1e-13 * max(case.epsilon, 1.0) / step  # of a difference of two gaps
-    if abs(found - expected) > 1e-3 * scale + rounded:
-        return Outcome("failed", f"directional derivative {found:.6g}, truth {expected:.6g}")
+    rounded = 1e-13 * max(case.epsilon, 1.0) / step  # rounding error of a difference of two gaps
+    if abs(derivative - expected) > 1e-3 * scale + rounded:
+        return Outcome("failed", f"directional derivative {derivative:.6g}, reference {expected:.6g}")
     return Outcome("held")
 
 
@@ -175,7 +175,7 @@ def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
     mask[0] |= ~mask.any(0)
     points = torch.stack([view[0].to(getattr(torch, case.dtype)) for view in views])
     garbage = torch.where(mask.unsqueeze(-1), points, torch.tensor(7.0, dtype=points.dtype))
-    found = []
+    results = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -185,35 +185,35 @@ def _try_masked(case: Case, views: list[torch.Tensor]) -> Outcome:
                     leaf, mask=mask, epsilon=case.epsilon, cost=cost_of(case), solver=solver_of(case), tol=case.tol
                 )
                 (gradient,) = torch.autograd.grad(gap, leaf)
-                found.append((gap.item(), gradient))
+                results.append((gap.item(), gradient))
         except ValueError as error:
             return Outcome("refused", str(error))
         except Exception as error:
             return Outcome("failed", f"{type(error).__name__}: {error}")
     if any(issubclass(one.category, UserWarning) for one in caught):
         return Outcome("warned", str(caught[-1].message)[:80])
-    (gap, gradient), (again, _) = found
+    (gap, gradient), (again, _) = results
     if not (np.isfinite(gap) and bool(torch.isfinite(gradient).all())):
         return Outcome("failed", f"not finite: gap {gap}")
     if abs(gap - again) > 1e-6 * max(1.0, abs(gap)):
-        return Outcome("failed", f"absent points matter: {gap} and {again}")
+        return Outcome("failed", f"values at missing points change the gap: {gap} and {again}")
     if bool((gradient[~mask] != 0).any()):
-        return Outcome("failed", "absent points have a gradient")
+        return Outcome("failed", "missing points have a gradient")
     if gap < 0:
         return Outcome("failed", f"gap {gap} is negative")
     return Outcome("held")
 
 
-def shortest(case: Case, *, most_tries: int = 60) -> Case:
+def simplest(case: Case, *, max_tries: int = 60) -> Case:
     """Return the simplest case that still fails, by removing one property at a time."""
-    tries, found = 0, True
-    while found and tries < most_tries:
-        found = False
+    tries, simplified = 0, True
+    while simplified and tries < max_tries:
+        simplified = False
         for candidate in simpler(case):
             tries += 1
             if try_case(candidate).kind == "failed":
-                case, found = candidate, True
+                case, simplified = candidate, True
                 break
-            if tries >= most_tries:
+            if tries >= max_tries:
                 break
     return case

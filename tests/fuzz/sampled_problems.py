@@ -58,15 +58,15 @@ class Case:
         )
 
 
-def draw(seed: int, *, most_tuples: int = MAX_TUPLES, costs: Sequence[str] = COSTS) -> Case:
+def draw(seed: int, *, max_tuples: int = MAX_TUPLES, costs: Sequence[str] = COSTS) -> Case:
     """k from 2 to 8, equal or unequal sizes, shared or unrelated points, weights or none, epsilon from .001 to 1."""
     rng = np.random.default_rng(seed)
     k = int(rng.integers(2, 9))
-    size = math.exp(rng.uniform(math.log(2.0**k), math.log(most_tuples))) ** (1 / k)
+    size = math.exp(rng.uniform(math.log(2.0**k), math.log(max_tuples))) ** (1 / k)
     sizes = [max(2, int(size))] * k
     if rng.random() < 0.5:
         sizes = [max(1, round(size * math.exp(rng.normal() * 0.4))) for _ in range(k)]
-        while math.prod(sizes) > most_tuples:
+        while math.prod(sizes) > max_tuples:
             sizes[int(np.argmax(sizes))] -= 1
     d = int(rng.integers(2, 17))
     base, noise = rng.normal(size=(max(sizes), d)), float(rng.choice([0.1, 0.3, 1.0, 3.0]))
@@ -149,8 +149,8 @@ class _Ascent:
         return total / self.epsilon
 
     def _sum(self, tensor: Tensor, *kept: int) -> Tensor:
-        gone = [a for a in range(self.k) if a not in kept]
-        return tensor.sum(gone) if gone else tensor
+        summed = [a for a in range(self.k) if a not in kept]
+        return tensor.sum(summed) if summed else tensor
 
     def height(self) -> float:
         return float(sum((f * a).sum() for f, a in zip(self.potentials, self.target)))

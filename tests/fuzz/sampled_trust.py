@@ -3,8 +3,8 @@
     python tests/fuzz/sampled_trust.py --problems 5000 --start 0
     python tests/fuzz/sampled_trust.py --problems 500 --products
 
-Prints a table of outcomes, and every problem whose value is off by more than five standard errors although it converged
-without a warning. The exit code is 1 if there is such a problem.
+Prints a table of outcomes, and every problem whose value deviates by more than five standard errors although the solve
+converged without a warning. The exit code is 1 if there is such a problem.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Verdict:
         """Return the distance from the exact value in standard errors."""
         if self.truth is None:
             return float("nan")
-        off = max(0.0, abs(self.value - self.truth) - REFERENCE_ROUNDING * (1 + abs(self.truth)))
-        return off / self.standard_error if self.standard_error > 0 else (0.0 if off == 0 else float("inf"))
+        deviation = max(0.0, abs(self.value - self.truth) - REFERENCE_ROUNDING * (1 + abs(self.truth)))
+        return deviation / self.standard_error if self.standard_error > 0 else (0.0 if deviation == 0 else float("inf"))
 
     @property
     def wrong(self) -> bool:
@@ -68,9 +68,6 @@ def judge(case: Case, **settings: Any) -> Verdict:
         solution = case.solve(**settings)
     seconds = time.perf_counter() - start
     warned = any(issubclass(warning.category, SamplingWarning) for warning in caught)
-    if not solution.converged and not warned:
-        # Without a loss there is no warning: an unconverged solve is reported by its flag only.
-        warned = True
     trusted = solution.converged and not warned
     return Verdict(case, float(solution.value), truth, float(solution.standard_error), trusted, seconds)
 
@@ -86,7 +83,7 @@ def table(verdicts: Iterable[Verdict]) -> str:
         within_two=sum(verdict.score <= 2 for verdict in trusted),
         beyond_three=sum(verdict.score > 3 for verdict in trusted),
         wrong=sum(verdict.wrong for verdict in trusted),
-        untrusted_but_right=sum(verdict.score <= 5 for verdict in known if not verdict.trusted),
+        untrusted_but_accurate=sum(verdict.score <= 5 for verdict in known if not verdict.trusted),
     )
     lines = [f"{name.replace('_', ' '):>20} {count}" for name, count in counts.items()]
     if trusted:
@@ -100,13 +97,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--most-tuples", type=int, default=MAX_TUPLES)
+    parser.add_argument("--max-tuples", type=int, default=MAX_TUPLES)
     parser.add_argument("--products", action="store_true", help="products of five to seven views only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     verdicts = []
     for seed in range(arguments.start, arguments.start + arguments.problems):
-        case = draw_product(seed) if arguments.products else draw(seed, most_tuples=arguments.most_tuples)
+        case = draw_product(seed) if arguments.products else draw(seed, max_tuples=arguments.max_tuples)
         verdicts.append(judge(case))
         if verdicts[-1].wrong:
             print(verdicts[-1], flush=True)

@@ -22,14 +22,14 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def log_share(own, others):
-    """-log(e^own / (e^own + sum e^others))."""
-    return math.log(sum(math.exp(s) for s in [own, *others])) - own
+def cross_entropy(positive, negatives):
+    """-log(e^positive / (e^positive + sum e^negatives))."""
+    return math.log(sum(math.exp(s) for s in [positive, *negatives])) - positive
 
 
 def infonce(a, b, t):
     n = len(a)
-    return mean(log_share(dot(a[i], b[i]) / t, [dot(a[i], b[j]) / t for j in range(n) if j != i]) for i in range(n))
+    return mean(cross_entropy(dot(a[i], b[i]) / t, [dot(a[i], b[j]) / t for j in range(n) if j != i]) for i in range(n))
 
 
 def byol(a, b):
@@ -53,19 +53,19 @@ def gap_of_two(a, b, epsilon):
     return h(torch.eye(n, dtype=torch.float64) / n) - h(coupling)
 
 
-def pairwise(z, mask, pair, *, pairs=None, target=None, least=1):
+def pairwise(z, mask, pair, *, pairs=None, target=None, min_points=1):
     k, n, _ = z.shape
     target = z if target is None else target
     total, weight = 0.0, 0
     for l, m in pairs or list(itertools.combinations(range(k), 2)):
         both = [i for i in range(n) if mask[l, i] and mask[m, i]]
-        if len(both) >= least:
+        if len(both) >= min_points:
             total += len(both) * pair(z[l, both], target[m, both])
             weight += len(both)
     return total / weight
 
 
-def average_of_rest(z, mask, pair, *, renormalize=True, symmetric=False, target=None, least=1):
+def average_of_rest(z, mask, pair, *, renormalize=True, symmetric=False, target=None, min_points=1):
     k, n, _ = z.shape
     target = z if target is None else target
     total, weight = 0.0, 0
@@ -77,7 +77,7 @@ def average_of_rest(z, mask, pair, *, renormalize=True, symmetric=False, target=
                 average = sum(others) / len(others)
                 averages.append(average / average.norm() if renormalize else average)
                 rows.append(i)
-        if len(rows) >= least:
+        if len(rows) >= min_points:
             sides = [(z[l, rows], torch.stack(averages))]
             for a, b in [*sides, *((b, a) for a, b in sides if symmetric)]:
                 total += len(rows) * pair(a, b)
@@ -111,13 +111,13 @@ def score(z, indices):
     return sum(math.prod(float(z[l, i, c]) for l, i in enumerate(indices)) for c in range(d))
 
 
-def symile(z, mask, t, wrong):
-    """Every complete object i as anchor of every view l, against the tuples wrong(l, i) that are present."""
+def symile(z, mask, t, negatives):
+    """Every complete object i as anchor of every view l, against the tuples negatives(l, i) that are present."""
     k, n, _ = z.shape
 
     def term(l, i):
-        tuples = [u for u in wrong(l, i) if all(mask[m, u[m]] for m in range(k))]
-        return log_share(score(z, (i,) * k) / t, [score(z, u) / t for u in tuples])
+        tuples = [u for u in negatives(l, i) if all(mask[m, u[m]] for m in range(k))]
+        return cross_entropy(score(z, (i,) * k) / t, [score(z, u) / t for u in tuples])
 
     return mean(term(l, i) for l in range(k) for i in range(n) if mask[:, i].all())
 
@@ -132,10 +132,10 @@ def symile_shuffled(z, mask, t, generator):
     k, n, _ = z.shape
     orders = [{m: torch.randperm(n, generator=generator).tolist() for m in range(k) if m != l} for l in range(k)]
 
-    def wrong(l, i):
+    def negatives(l, i):
         return [[i if m == l else orders[l][m][j] for m in range(k)] for j in range(n) if j != i]
 
-    return symile(z, mask, t, wrong)
+    return symile(z, mask, t, negatives)
 
 
 def two_way(values, rows, columns, t, smoothing):
@@ -182,12 +182,12 @@ def polyview(z, mask, t):
     terms = []
     for i, a, b in itertools.product(range(n), range(k), range(k)):
         if a != b and mask[a, i] and mask[b, i]:
-            wrong = [dot(z[a, i], z[g, j]) / t for j in range(n) for g in range(k) if j != i and mask[g, j]]
-            terms.append(log_share(dot(z[a, i], z[b, i]) / t, wrong))
+            negatives = [dot(z[a, i], z[g, j]) / t for j in range(n) for g in range(k) if j != i and mask[g, j]]
+            terms.append(cross_entropy(dot(z[a, i], z[b, i]) / t, negatives))
     return mean(terms)
 
 
-def _own(z, mask, t, i):
+def positive_terms(z, mask, t, i):
     k = len(z)
     return sum(
         math.exp(dot(z[l, i], z[m, i]) / t) for l, m in itertools.permutations(range(k), 2) if mask[l, i] and mask[m, i]
@@ -204,7 +204,7 @@ def mv_infonce(z, mask, t):
                 for l, m, j in itertools.product(range(k), range(k), range(n))
                 if (j, m) != (i, l) and mask[l, i] and mask[m, j]
             )
-            terms.append(-math.log(_own(z, mask, t, i) / everything))
+            terms.append(-math.log(positive_terms(z, mask, t, i) / everything))
     return mean(terms)
 
 
@@ -218,7 +218,7 @@ def mv_dhel(z, mask, t):
                 energies = [math.exp(dot(z[l, i], z[l, j]) / t) for j in range(n) if j != i and mask[l, j]]
                 if mask[l, i] and energies:
                     product *= sum(energies)
-            terms.append(-math.log(_own(z, mask, t, i) / product))
+            terms.append(-math.log(positive_terms(z, mask, t, i) / product))
     return mean(terms)
 
 
@@ -257,7 +257,7 @@ def pmrl(z, mask, t, t_contrast, contrast):
         views = z[mask[:, i], i]
         _, values, right = torch.linalg.svd(views, full_matrices=False)
         if len(views) >= 2:
-            terms.append(log_share(float(values[0]) / t, [float(s) / t for s in values[1:]]))
+            terms.append(cross_entropy(float(values[0]) / t, [float(s) / t for s in values[1:]]))
         leading.append(right[0] if dot(right[0], views[0]) >= 0 else -right[0])
     return mean(terms) + contrast * infonce(leading, leading, t_contrast)
 
@@ -265,15 +265,15 @@ def pmrl(z, mask, t, t_contrast, contrast):
 def lejepa(x, mask, regularization, directions, generator):
     k, n, d = x.shape
     axes = torch.randn(directions, d, generator=generator, dtype=torch.float64)
-    apart = []
+    distances = []
     for l, i in itertools.product(range(k), range(n)):
         if mask[l, i] and mask[:, i].sum() >= 2:
-            apart.append(float((x[l, i] - x[mask[:, i], i].mean(0)).square().mean()))
+            distances.append(float((x[l, i] - x[mask[:, i], i].mean(0)).square().mean()))
     step = 3 / 16
     statistics = []
     for l in range(k):
         points = x[l][mask[l]]
-        of_directions = []
+        per_direction = []
         for axis in axes:
             integral = 0.0
             for knot in range(-16, 17):
@@ -281,9 +281,9 @@ def lejepa(x, mask, regularization, directions, generator):
                 character = mean(cmath.exp(1j * t * dot(axis / axis.norm(), point)) for point in points)
                 height = abs(character - math.exp(-(t**2) / 2)) ** 2 * math.exp(-(t**2) / 2)
                 integral += step * height / (2 if abs(knot) == 16 else 1)
-            of_directions.append(len(points) * integral)
-        statistics.append(mean(of_directions))
-    return (1 - regularization) * mean(apart) + regularization * mean(statistics)
+            per_direction.append(len(points) * integral)
+        statistics.append(mean(per_direction))
+    return (1 - regularization) * mean(distances) + regularization * mean(statistics)
 
 
 def barlow_twins(a, b, redundancy):
@@ -301,17 +301,17 @@ def mcca(x, mask, components, ridge):
     k, _, d = x.shape
     k_used = [l for l in range(k) if mask[l].sum() >= 2]
     centred = {l: x[l] - x[l][mask[l]].mean(0) for l in k_used}
-    whole = torch.zeros(k * d, k * d, dtype=x.dtype)  # S_lm in its blocks
-    within = torch.zeros_like(whole)  # S_l in the blocks of the diagonal
+    covariance = torch.zeros(k * d, k * d, dtype=x.dtype)  # S_lm in its blocks
+    within = torch.zeros_like(covariance)  # S_l in the blocks of the diagonal
     for l, m in itertools.product(k_used, k_used):
         block = slice(l * d, (l + 1) * d), slice(m * d, (m + 1) * d)
         both = mask[l] & mask[m]
         if both.sum() >= 2:
-            whole[block] = centred[l][both].T @ centred[m][both] / both.sum()
+            covariance[block] = centred[l][both].T @ centred[m][both] / both.sum()
         if l == m:
-            variance = float(whole[block].diagonal().mean())
-            whole[block] += (ridge * variance + 1e-8) * torch.eye(d, dtype=x.dtype)
-            within[block] = whole[block]
+            variance = float(covariance[block].diagonal().mean())
+            covariance[block] += (ridge * variance + 1e-8) * torch.eye(d, dtype=x.dtype)
+            within[block] = covariance[block]
     used = [l * d + c for l in k_used for c in range(d)]
-    eigenvalues = scipy.linalg.eigh(whole[used][:, used], within[used][:, used], eigvals_only=True)
+    eigenvalues = scipy.linalg.eigh(covariance[used][:, used], within[used][:, used], eigvals_only=True)
     return 1 - mean((rho - 1) / (len(k_used) - 1) for rho in sorted(eigenvalues)[-(components or d) :])

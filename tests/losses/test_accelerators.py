@@ -32,8 +32,8 @@ def lower_precision():
 
 
 @pytest.fixture(params=[lower_tf32, lower_precision])
-def lowered(request):
-    """Reduce the precision of matrix products; the previous settings are restored at the end."""
+def lower(request):
+    """Return a function that reduces the precision of matrix products until the end of the test."""
     precision = torch.get_float32_matmul_precision()
     yield request.param
     torch.set_float32_matmul_precision(precision)
@@ -41,12 +41,12 @@ def lowered(request):
 
 @pytest.mark.parametrize("steps", [None, 6], ids=["default", "fixed"])
 @pytest.mark.parametrize("name", SOLVERS)
-def test_reduced_matmul_precision_changes_no_result(lowered, name, steps):
+def test_reduced_matmul_precision_changes_no_result(lower, name, steps):
     if name == "sampled" and steps is not None:
         steps = 4
     loss = m3g.M3GLoss(0.3, solver=SOLVERS[name](**({} if steps is None else {"fixed_steps": steps})))
     expected = gap_and_gradient(loss)
-    lowered()
+    lower()
     torch.testing.assert_close(gap_and_gradient(loss), expected, rtol=1e-5, atol=1e-6)
 
 

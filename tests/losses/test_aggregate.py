@@ -30,7 +30,7 @@ PRESENT = torch.tensor([[1, 1, 1, 0, 1], [1, 1, 1, 1, 0], [1, 1, 0, 1, 0]]).bool
 PAIR_LOSSES = {
     "infonce": (losses.infonce, partial(literal.infonce, t=0.1)),
     "byol": (losses.byol, literal.byol),
-    "the user's": (lambda a, b: (a - 2 * b).abs().sum(), lambda a, b: float((a - 2 * b).abs().sum())),
+    "custom": (lambda a, b: (a - 2 * b).abs().sum(), lambda a, b: float((a - 2 * b).abs().sum())),
 }
 
 
@@ -39,13 +39,13 @@ PAIR_LOSSES = {
 def test_any_pair_loss_accepts_a_teacher(pair, mask, views, teacher):
     fast, slow = PAIR_LOSSES[pair]
     z, t = unit(views), unit(teacher)
-    seen = torch.ones(3, 5, dtype=torch.bool) if mask is None else mask
+    present = torch.ones(3, 5, dtype=torch.bool) if mask is None else mask
     ordered = list(permutations(range(3), 2))
     assert losses.pairwise(views, fast, mask=mask, teacher=teacher, min_points=2).item() == pytest.approx(
-        literal.pairwise(z, seen, slow, pairs=ordered, target=t, least=2)
+        literal.pairwise(z, present, slow, pairs=ordered, target=t, min_points=2)
     )
     assert losses.average_of_rest(views, fast, mask=mask, teacher=teacher, min_points=2).item() == pytest.approx(
-        literal.average_of_rest(z, seen, slow, target=t, least=2)
+        literal.average_of_rest(z, present, slow, target=t, min_points=2)
     )
 
 
@@ -58,10 +58,10 @@ def test_modules_equal_their_functions(aggregate, views, teacher):
 
 def test_symmetric_uses_each_pair_in_both_directions(views):
     z = unit(views)
-    forth = losses.pairwise(views, losses.infonce)
-    back = losses.pairwise(views, lambda a, b: losses.infonce(b, a))
-    assert not torch.isclose(forth, back)
-    assert torch.isclose(losses.pairwise(z, losses.infonce, symmetric=True), (forth + back) / 2)
+    forward = losses.pairwise(views, losses.infonce)
+    backward = losses.pairwise(views, lambda a, b: losses.infonce(b, a))
+    assert not torch.isclose(forward, backward)
+    assert torch.isclose(losses.pairwise(z, losses.infonce, symmetric=True), (forward + backward) / 2)
 
 
 def test_the_first_views_are_compared_with_all(views):
@@ -104,7 +104,7 @@ def test_infonce_of_all_pairs_at_once_is_that_of_each(symmetric, teacher):
         return losses.infonce(a, b, temperature=0.2)
 
     for aggregate in (losses.pairwise, losses.average_of_rest):
-        found = [aggregate(views, pair, symmetric=symmetric, **inputs) for pair in (at_once, one_by_one)]
-        assert torch.allclose(*found)
+        values = [aggregate(views, pair, symmetric=symmetric, **inputs) for pair in (at_once, one_by_one)]
+        assert torch.allclose(*values)
     first = [losses.pairwise(views, pair, first=2, **inputs) for pair in (at_once, one_by_one)]
     assert torch.allclose(*first)

@@ -161,8 +161,8 @@ def test_a_fixed_number_of_sampled_rounds_compiles_to_one_graph():
     views = batch(3, 6, teacher=False)[0]
     value, true = compiled(views), exact(views)
     assert abs(value - true) < 5 * loss.last.standard_error + 1e-3
-    (found,), (wanted,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
-    assert torch.cosine_similarity(found.flatten(), wanted.flatten(), dim=0) > 0.95
+    (gradient,), (expected,) = torch.autograd.grad(value, views), torch.autograd.grad(true, views)
+    assert torch.cosine_similarity(gradient.flatten(), expected.flatten(), dim=0) > 0.95
 
 
 @pytest.mark.slow
@@ -170,13 +170,13 @@ def test_a_sampled_round_compiles_with_the_default_backend():
     """One round and its cross-check contain all operators; a second round would double the time of compilation."""
     loss = sampled(1, rounds=1)
     views = batch(3, 6, teacher=False)[0]
-    found = []
+    results = []
     with torch._inductor.config.patch(fallback_random=True):  # the numbers that eager code draws
         for each in (loss, torch.compile(loss, fullgraph=True)):
             torch.manual_seed(0)
             value = each(views)
-            found.append((value, *torch.autograd.grad(value, views)))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
+            results.append((value, *torch.autograd.grad(value, views)))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-3, atol=1e-4)
     assert counters["stats"]["unique_graphs"] == 1
 
 
@@ -185,12 +185,12 @@ def test_one_dynamic_graph_of_a_sampled_round_serves_every_n():
     loss = sampled(1)
     compiled = torch.compile(loss, fullgraph=True, dynamic=True, backend="eager")
     for n in (6, 7, 9):
-        views, found = batch(3, n, teacher=False)[0], []
+        views, results = batch(3, n, teacher=False)[0], []
         for each in (loss, compiled):
             torch.manual_seed(0)
             value = each(views)
-            found.append((value, *torch.autograd.grad(value, views)))
-        torch.testing.assert_close(found[1], found[0])
+            results.append((value, *torch.autograd.grad(value, views)))
+        torch.testing.assert_close(results[1], results[0])
     assert counters["stats"]["unique_graphs"] == 1
 
 
@@ -215,15 +215,15 @@ def test_gaps_with_the_rest_compile_to_one_graph(cost):
 def test_gaps_with_the_rest_of_incomplete_objects_compile_to_one_graph(cost):
     loss = m3g.losses.M3GRest(cost=cost, solver=m3g.Factored(fixed_steps=8))
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
-    read = m3g.losses.M3GRest(cost=cost, tol=1e-6)
+    variable_steps = m3g.losses.M3GRest(cost=cost, tol=1e-6)
     generator = torch.Generator().manual_seed(0)
     leaf = torch.randn(3, 8, 5, generator=generator, dtype=torch.float64).requires_grad_()
-    # The number of complete objects changes but not the graph; in the last mask, view 2 has one.
+    # The masks change the number of complete objects but not the graph. In the last one, view 2 has a single point.
     for missing in ([(0, 1), (1, 2), (2, 2)], [(0, 0), (1, 0), (2, 5)], [(2, i) for i in range(7)]):
         mask = torch.ones(3, 8, dtype=torch.bool)
         for view, point in missing:
             mask[view, point] = False
-        values = [each(leaf, mask=mask) for each in (read, loss, compiled)]
+        values = [each(leaf, mask=mask) for each in (variable_steps, loss, compiled)]
         gradients = [torch.autograd.grad(value, leaf)[0] for value in values]
         for value, gradient in zip(values[1:], gradients[1:]):
             torch.testing.assert_close(value, values[0], rtol=1e-4, atol=1e-6)

@@ -24,7 +24,7 @@ def seeded():
 CASES = {
     "infonce-pwe": (
         partial(losses.build, "infonce-pwe", temperature=0.3),
-        lambda z, mask: literal.pairwise(z, mask, partial(literal.infonce, t=0.3), least=2),
+        lambda z, mask: literal.pairwise(z, mask, partial(literal.infonce, t=0.3), min_points=2),
     ),
     "infonce-pwe first symmetric": (
         partial(losses.build, "infonce-pwe", temperature=0.3, first=1, symmetric=True),
@@ -32,35 +32,37 @@ CASES = {
             z,
             mask,
             partial(literal.infonce, t=0.3),
-            least=2,
+            min_points=2,
             pairs=[(0, m) for m in range(1, len(z))] + [(m, 0) for m in range(1, len(z))],
         ),
     ),
     "infonce-ave": (
         partial(losses.build, "infonce-ave", temperature=0.3),
-        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2),
+        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), min_points=2),
     ),
-    "infonce-ave to the letter": (
+    "infonce-ave without renormalisation": (
         partial(losses.build, "infonce-ave", temperature=0.3, renormalize=False),
-        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2, renormalize=False),
+        lambda z, mask: literal.average_of_rest(
+            z, mask, partial(literal.infonce, t=0.3), min_points=2, renormalize=False
+        ),
     ),
     "infonce-ave symmetric": (
         partial(losses.build, "infonce-ave", temperature=0.3, symmetric=True),
-        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), least=2, symmetric=True),
+        lambda z, mask: literal.average_of_rest(z, mask, partial(literal.infonce, t=0.3), min_points=2, symmetric=True),
     ),
     "m3g-pairs": (
         partial(losses.build, "m3g-pairs", epsilon=0.2, rest=0.5, tol=1e-9),
         lambda z, mask: (
             (
-                literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2)
-                + 0.5 * literal.average_of_rest(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2)
+                literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), min_points=2)
+                + 0.5 * literal.average_of_rest(z, mask, partial(literal.gap_of_two, epsilon=0.2), min_points=2)
             )
             / 1.5
         ),
     ),
     "m3g-pairs of pairs only": (
         partial(losses.build, "m3g-pairs", epsilon=0.2, rest=0.0, tol=1e-9),
-        lambda z, mask: literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2),
+        lambda z, mask: literal.pairwise(z, mask, partial(literal.gap_of_two, epsilon=0.2), min_points=2),
     ),
     "m3g-rest": (
         partial(losses.build, "m3g-rest", temperature=0.4, tol=1e-9),
@@ -73,7 +75,7 @@ CASES = {
     "m3g-rest of means": (
         partial(losses.build, "m3g-rest", temperature=0.4, cost="cv", tol=1e-9),
         lambda z, mask: literal.average_of_rest(
-            z, mask, partial(literal.gap_of_two, epsilon=0.2), least=2, renormalize=False
+            z, mask, partial(literal.gap_of_two, epsilon=0.2), min_points=2, renormalize=False
         ),
     ),
     "byol-pwe": (
@@ -144,7 +146,7 @@ CASES = {
     ),
     "barlow-twins": (
         partial(losses.build, "barlow-twins", redundancy=0.1, normalize=True),
-        lambda z, mask: literal.pairwise(z, mask, partial(literal.barlow_twins, redundancy=0.1), least=2),
+        lambda z, mask: literal.pairwise(z, mask, partial(literal.barlow_twins, redundancy=0.1), min_points=2),
     ),
     "mcca": (
         partial(losses.build, "mcca"),
@@ -180,13 +182,13 @@ def test_agrees_with_its_formula(case, batch):
         views, mask = torch.cat([views, views.flip(0, 1)])[:3], torch.cat([mask, mask])[:3]
         mask[0, ~mask.any(0)] = True
     unit = views / views.norm(dim=-1, keepdim=True)
-    everyone = torch.ones_like(mask)
+    all_present = torch.ones_like(mask)
     # A learned temperature is a float32 parameter, so a few of its digits are lost in float64.
-    tight = {"rtol": 2e-6, "atol": 2e-7}
+    tolerances = {"rtol": 2e-6, "atol": 2e-7}
     with torch.no_grad():
-        assert torch.isclose(build()(views), torch.tensor(formula(unit, everyone), dtype=views.dtype), **tight)
+        assert torch.isclose(build()(views), torch.tensor(formula(unit, all_present), dtype=views.dtype), **tolerances)
         expected = torch.tensor(formula(unit, mask), dtype=views.dtype)
-        assert torch.isclose(build()(views, mask=mask), expected, **tight)
+        assert torch.isclose(build()(views, mask=mask), expected, **tolerances)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -59,13 +59,13 @@ def test_the_divergence_of_tuples_is_the_gap_over_epsilon_also_by_implicit_diffe
     index = torch.arange(n)
     divergence = -math.log(n) - solution.coupling()[(index,) * k].log().mean()
     (implicit,) = torch.autograd.grad(divergence, views)
-    # The gap here normalises, the cost does not: compare along the sphere.
+    # `matching_gap` normalises the views and the cost does not, so the gradients are compared along the sphere.
     implicit = implicit - (implicit * views).sum(-1, keepdim=True) * views
     torch.testing.assert_close(divergence, gap / 0.1)
     torch.testing.assert_close(implicit, gradient / 0.1, rtol=1e-5, atol=1e-7)
 
 
-def test_pairs_lose_information():
+def test_the_divergence_of_pairs_is_less_than_that_of_tuples():
     views = batch(4, 5)
     pairs, tuples = (losses.matching_divergence(views, of=of, tol=1e-8) for of in ("pairs", "tuples"))
     assert 0 < pairs < tuples

@@ -23,11 +23,11 @@ def random_mask(k, n, seed):
 @pytest.mark.parametrize("cost", COSTS)
 @settings(max_examples=8, deadline=None)
 @given(shape=st.tuples(st.integers(2, 4), st.integers(1, 4), st.integers(2, 6), st.integers(0, 1000)))
-def test_the_gap_is_its_definition(cost, shape):
+def test_the_gap_equals_its_definition(cost, shape):
     k, n, d, seed = shape
     views = reference.noisy_views(k, n, d, seed=seed)
     dense = as_cost(cost)(views).dense()[0]
-    # The cost of nearly coincident points is unbounded; below this distance the literal algorithm may not converge.
+    # Nearly coincident points have large costs. At an epsilon far below them, Algorithm 1 may not converge.
     epsilon = max(EPSILON.get(cost, 0.2), float(dense.max()) / 10)
     gap = m3g.matching_gap(views, epsilon=epsilon, cost=cost, tol=1e-9)
     torch.testing.assert_close(gap, reference.gap(dense, epsilon), atol=1e-7, rtol=0)
@@ -51,8 +51,8 @@ def test_the_order_of_views_and_of_points_does_not_matter(shape, masked):
     mask = random_mask(k, n, seed) if masked else torch.ones(k, n, dtype=torch.bool)
     gap = m3g.matching_gap(views, mask=mask, tol=1e-9)
     by_view, by_point = torch.randperm(k, generator=generator), torch.randperm(n, generator=generator)
-    moved = m3g.matching_gap(views[by_view][:, by_point], mask=mask[by_view][:, by_point], tol=1e-9)
-    torch.testing.assert_close(gap, moved, atol=1e-8, rtol=0)
+    permuted = m3g.matching_gap(views[by_view][:, by_point], mask=mask[by_view][:, by_point], tol=1e-9)
+    torch.testing.assert_close(gap, permuted, atol=1e-8, rtol=0)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
@@ -84,13 +84,13 @@ def test_a_missing_point_is_the_mean_of_its_object_without_gradient(cost, normal
     points = torch.nn.functional.normalize(views, dim=-1) if normalize else views
     rows = []
     for i in range(4):
-        known = points[mask[:, i], i]
-        mean = known.mean(0)
-        mean = mean / mean.norm() * known.norm(dim=-1).mean()
+        present = points[mask[:, i], i]
+        mean = present.mean(0)
+        mean = mean / mean.norm() * present.norm(dim=-1).mean()
         rows.append(torch.stack([points[l, i] if mask[l, i] else mean for l in range(3)]))
-    by_hand = torch.stack(rows, 1)
+    imputed = torch.stack(rows, 1)
     options = {"epsilon": EPSILON.get(cost, 0.2), "cost": cost, "tol": 1e-11, "normalize": normalize}
-    leaves = [points.clone().requires_grad_(), by_hand.requires_grad_()]
+    leaves = [points.clone().requires_grad_(), imputed.requires_grad_()]
     gaps = [m3g.matching_gap(leaves[0], mask=mask, **options), m3g.matching_gap(leaves[1], **options)]
     torch.testing.assert_close(*gaps)
     ours, expected = (torch.autograd.grad(gap, leaf)[0] for gap, leaf in zip(gaps, leaves))
@@ -98,7 +98,7 @@ def test_a_missing_point_is_the_mean_of_its_object_without_gradient(cost, normal
     assert bool((ours[~mask] == 0).all())
 
 
-def test_opposite_views_leave_a_missing_one_at_zero():
+def test_a_missing_view_of_opposite_views_has_a_finite_gradient():
     views = reference.noisy_views(3, 4, 3, seed=5)
     views[1, 0], views[2, 0] = -views[0, 0], float("nan")
     mask = torch.ones(3, 4, dtype=torch.bool)
@@ -150,7 +150,7 @@ def test_gradient_descent_closes_the_gap():
     assert value.item() < 0.02
 
 
-def test_values_of_missing_points_change_nothing():
+def test_values_at_missing_points_have_no_effect():
     views = reference.noisy_views(3, 6)
     mask = random_mask(3, 6, 2)
     other = views.clone()
@@ -165,7 +165,7 @@ def test_values_of_missing_points_change_nothing():
     torch.testing.assert_close(m3g.matching_gap(views, mask=full), m3g.matching_gap(views))
 
 
-def test_student_and_teacher_is_the_mean_of_the_mixed_gaps():
+def test_the_teacher_form_is_the_mean_of_the_mixed_gaps():
     student = reference.noisy_views(3, 5, seed=1).requires_grad_()
     teacher = reference.noisy_views(3, 5, seed=2).requires_grad_()
     mask = random_mask(3, 5, 1)
@@ -205,14 +205,14 @@ def test_degenerate_but_valid_views_have_finite_gradients(views, cost):
 def test_a_scheduled_epsilon_is_geometric(name):
     views = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loss = m3g.losses.build(name, epsilon=0.02, final_epsilon=0.2)
-    for share, epsilon in ((0.0, 0.02), (0.5, 0.02 * 10**0.5), (1.0, 0.2), (1.5, 0.2)):
-        loss.set_progress(share)
+    for progress, epsilon in ((0.0, 0.02), (0.5, 0.02 * 10**0.5), (1.0, 0.2), (1.5, 0.2)):
+        loss.set_progress(progress)
         assert loss.epsilon == pytest.approx(epsilon)
         assert torch.allclose(loss(views), m3g.losses.build(name, epsilon=epsilon)(views))
-    still = m3g.losses.build(name, epsilon=0.02)
-    still.set_progress(1.0)
-    assert still.epsilon == 0.02
-    assert not still.scheduled
+    constant = m3g.losses.build(name, epsilon=0.02)
+    constant.set_progress(1.0)
+    assert constant.epsilon == 0.02
+    assert not constant.scheduled
 
 
 def test_a_scheduled_epsilon_must_be_positive():

@@ -42,7 +42,7 @@ def test_the_users_matrix_precision_is_neither_used_nor_changed():
         torch.set_float32_matmul_precision(before)
 
 
-def test_the_loss_works_inside_compiled_code():
+def test_the_loss_supports_compiled_code():
     layer = torch.nn.Linear(8, 4).double()
     loss = m3g.M3GLoss(epsilon=0.1, tol=1e-9)
     views = torch.randn(3, 6, 8, dtype=torch.float64)
@@ -63,7 +63,7 @@ def test_the_loss_works_inside_compiled_code():
     torch.testing.assert_close(layer.weight.grad, expected)
 
 
-def test_the_loss_works_without_grad_and_in_inference_mode():
+def test_the_loss_supports_no_grad_and_inference_mode():
     views = reference.noisy_views(3, 5)
     with torch.no_grad():
         plain = m3g.matching_gap(views.requires_grad_())

@@ -17,17 +17,17 @@ def ranks(request, tmp_path_factory):
 
 @pytest.mark.parametrize("case", list(sharing.cases()), ids=str)
 def test_value_and_gradient_are_those_of_one_process(ranks, case):
-    solver, k, masked, taught = case
+    solver, k, masked, with_teacher = case
     loss = m3g.M3GLoss(0.1, solver=solver)
-    value, gradient = sharing.loss_and_gradient(loss, *sharing.batch(k, len(ranks), masked, taught))
-    for rank, found in enumerate(ranks):
+    value, gradient = sharing.loss_and_gradient(loss, *sharing.batch(k, len(ranks), masked, with_teacher))
+    for rank, results in enumerate(ranks):
         rows = gradient.chunk(len(ranks), 1)[rank]
-        torch.testing.assert_close(found[str(case)], (value, rows), rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(results[str(case)], (value, rows), rtol=1e-7, atol=1e-9)
 
 
 def test_if_one_process_fails_all_raise(ranks):
-    for rank, found in enumerate(ranks):
-        failures = found["failures"]
+    for rank, results in enumerate(ranks):
+        failures = results["failures"]
         expected = "OutOfMemoryError" if rank == 1 else "SharedSolveError: 1 of"
         assert failures["out of memory"].startswith(expected)
         assert failures["nan"] == ranks[0]["failures"]["nan"]
@@ -40,8 +40,8 @@ def test_if_one_process_fails_all_raise(ranks):
 def test_points_are_sent_in_bfloat16(ranks):
     views, _, _ = sharing.batch(3, len(ranks), False, False)
     value, gradient = sharing.loss_and_gradient(m3g.M3GLoss(0.1), views.bfloat16().double(), None, None)
-    for rank, found in enumerate(ranks):
-        torch.testing.assert_close(found["bfloat16"][0], value)
+    for rank, results in enumerate(ranks):
+        torch.testing.assert_close(results["bfloat16"][0], value)
         rows = len(ranks) * gradient.chunk(len(ranks), 1)[rank]
-        torch.testing.assert_close(found["bfloat16"][1], rows, rtol=0.02, atol=0.02 * rows.abs().max().item())
-        assert not torch.equal(found["bfloat16"][1], rows)
+        torch.testing.assert_close(results["bfloat16"][1], rows, rtol=0.02, atol=0.02 * rows.abs().max().item())
+        assert not torch.equal(results["bfloat16"][1], rows)

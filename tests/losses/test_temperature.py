@@ -15,7 +15,7 @@ def seeded():
 
 
 @pytest.mark.parametrize("name", ["infonce-pwe", "symile", "gram", "triangle", "polyview", "mv-infonce", "mv-dhel"])
-def test_learned_temperature_gets_its_gradient(name):
+def test_the_gradient_of_a_learned_temperature_is_correct(name):
     views = torch.randn(3, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
     def value(temperature):
@@ -23,8 +23,8 @@ def test_learned_temperature_gets_its_gradient(name):
         loss = losses.build(name, temperature=temperature, learn_temperature=True, **generator).double()
         return loss, loss(views)
 
-    loss, at = value(0.3)
-    at.backward()
+    loss, loss_value = value(0.3)
+    loss_value.backward()
     (parameter,) = loss.parameters()
     step = 1e-5  # of the exponent s in t = 0.01 + exp(s)
     above, below = (value(0.01 + 0.29 * torch.tensor(sign * step).exp().item())[1].item() for sign in (1, -1))

@@ -35,14 +35,14 @@ def model(name, options, seed):
     return Model(losses.build(name, **options)).double()
 
 
-def data(masked, taught):
+def data(masked, with_teacher):
     """The full batch: inputs (k, world n, d_in), a mask, a teacher's views."""
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(K, WORLD * N, D_IN, generator=generator, dtype=torch.float64)
     teacher = torch.randn(K, WORLD * N, D, generator=generator, dtype=torch.float64)
     mask = torch.rand(K, WORLD * N, generator=generator) < 0.6
     mask[:, :3] = mask[:, N : N + 3] = True
-    return inputs, mask if masked else None, teacher if taught else None
+    return inputs, mask if masked else None, teacher if with_teacher else None
 
 
 def share(batch, rank):
@@ -52,7 +52,7 @@ def share(batch, rank):
 
 
 def cases():
-    """Yield (name, options, masked, taught) of all comparisons, where `taught` means with a teacher."""
+    """Yield (name, options, masked, with_teacher) of all comparisons."""
     for name in losses.available():
         yield name, {}, False, False
         yield name, {}, True, False
@@ -81,12 +81,12 @@ def refusals(rank):
         except ValueError as error:
             yield str(error)
         else:
-            yield "nothing"
+            yield "no error"
 
 
 def random_solvers(rank):
     """The gap by random solvers, which would differ between processes without a shared seed."""
-    inputs = share(data(masked=False, taught=False), rank)
+    inputs = share(data(masked=False, with_teacher=False), rank)
     for solver in (m3g.Sampled(rank=4), m3g.Auto(max_flops=1.0, few_tuples=1)):
         module = model("m3g", {"gather": True, "solver": solver}, 0)
         torch.manual_seed(rank)
@@ -96,7 +96,7 @@ def random_solvers(rank):
 
 def mask_on_one_process(rank):
     """One process with a mask and one without, each with half of the batch."""
-    inputs, mask, _ = data(masked=True, taught=False)
+    inputs, mask, _ = data(masked=True, with_teacher=False)
     mask[:, :N] = True
     inputs, mask, _ = share((inputs, mask, None), rank)
     return loss_and_gradients(
@@ -115,7 +115,7 @@ class Chunked(Model):
 
 def in_chunks(rank):
     """Loss and gradients of every case, DDP around the model or each encoder, and reductions per parameter."""
-    for name, options, masked, taught in cases():
+    for name, options, masked, with_teacher in cases():
         for wrapped in ("model", "encoders"):
             module = model(name, {**options, "gather": True}, seed=rank)
             module.__class__ = Chunked
@@ -133,19 +133,24 @@ def in_chunks(rank):
                 replica.register_comm_hook(None, count)
             if wrapped == "encoders":
                 module.encoders = nn.ModuleList(replicas)
-            found = loss_and_gradients(replicas[0] if wrapped == "model" else module, share(data(masked, taught), rank))
-            yield (name, str(options), masked, taught, wrapped), (*found, len(reduced) / len(found[1]))
+            value_and_gradients = loss_and_gradients(
+                replicas[0] if wrapped == "model" else module, share(data(masked, with_teacher), rank)
+            )
+            yield (
+                (name, str(options), masked, with_teacher, wrapped),
+                (*value_and_gradients, len(reduced) / len(value_and_gradients[1])),
+            )
 
 
 def compute():
     """Everything that the test compares."""
     rank, results = dist.get_rank(), {}
-    for name, options, masked, taught in cases():
+    for name, options, masked, with_teacher in cases():
         for gather in (True, False):
             # Different seeds: with gather=True the processes must still agree on the shuffles.
             module = DistributedDataParallel(model(name, {**options, "gather": gather}, seed=rank))
-            key = (name, str(options), masked, taught, gather)
-            results[key] = loss_and_gradients(module, share(data(masked, taught), rank))
+            key = (name, str(options), masked, with_teacher, gather)
+            results[key] = loss_and_gradients(module, share(data(masked, with_teacher), rank))
     results["refusals"] = list(refusals(rank))
     results["random solvers"] = list(random_solvers(rank))
     results["chunks"] = dict(in_chunks(rank))

@@ -24,13 +24,13 @@ def test_one_run_each_has_intervals_over_test_objects():
 
 
 def test_linear_cca_raw_features_and_chance_are_the_last_columns():
-    beside = [
+    references = [
         {"linear CCA": {"recall_at_1": value, "median_rank": 4.0}, "raw": {}, "chance": {"recall_at_1": 0.01}}
         for value in (0.3, 0.4)
     ]
     runs = [
         Measured(name, {"recall_at_1": 0.5, "median_rank": 2.0}, 100, 350, references=part)
-        for name, part in zip("ab", beside)
+        for name, part in zip("ab", references)
     ]
     head, rows = comparison(runs)
     assert head == ["measure", "a", "b", "linear CCA", "chance"]
@@ -60,16 +60,17 @@ def test_runs_that_differ_only_in_their_seed_are_one_arm():
     other = {"loss": "infonce-pwe", "loss_options.temperature": 0.1}
     theirs = [run(f"i-{s}", s, recall_at_1=0.4 + 0.01 * s, settings=other) for s in (2, 1, 0)]
     lone = run("lone", 0, recall_at_1=0.45, settings={"loss": "kl", "data_options.split_seed": 4})
-    found = arms([*ours, *theirs, lone])
-    assert list(found) == ["loss m3g (3 seeds)", "loss infonce-pwe, temperature 0.1 (3 seeds)", "lone"]
-    assert [len(group) for group in found.values()] == [3, 3, 1]
+    by_name = arms([*ours, *theirs, lone])
+    assert list(by_name) == ["loss m3g (3 seeds)", "loss infonce-pwe, temperature 0.1 (3 seeds)", "lone"]
+    assert [len(group) for group in by_name.values()] == [3, 3, 1]
     head, rows = comparison([*ours, *theirs, lone])
-    assert head[1:] == list(found)
+    assert head[1:] == list(by_name)
     # Student's t with 2 degrees of freedom: 4.303 * 0.01 / sqrt(3) = 0.0248
     assert rows[0] == ["recall_at_1", "51.0 [48.5, 53.5]", "41.0 [38.5, 43.5]", "45.0 [35.6, 54.8]"]
     assert rows[1] == ["alignment", "0.100 [-0.148, 0.348]", "—", "—"]
     head, rows = differences([*ours, *theirs, lone])
-    assert head == ["measure", *(f"{name} minus {head0}" for head0 in [next(iter(found))] for name in list(found)[1:])]
+    first, *others = by_name
+    assert head == ["measure", *(f"{name} minus {first}" for name in others)]
     assert rows == [["recall_at_1", "-10.0 [-10.0, -10.0] worse, 3 seeds", "—"]]
 
 
@@ -103,12 +104,12 @@ def test_one_seed_is_paired_by_test_rows():
     _, ((name, text),) = differences([ours, theirs])
     assert name == "linear_mean"
     assert text.endswith("better, 400 rows")
-    found, _ = difference("linear_mean", [theirs], [ours])
-    assert found.mean == pytest.approx(theirs.numbers["linear_mean"] - ours.numbers["linear_mean"])
-    # the paired interval is that of the differences, and much narrower than that of two unpaired shares
-    assert found.half_width == pytest.approx(1.96 * np.std([better[r] - right[r] for r in right]) / 20, rel=0.15)
-    moved = run("c", rows={"linear_mean": {row + 1: v for row, v in right.items()}}, settings=other, linear_mean=0.5)
-    assert differences([ours, moved])[1] == []  # other test rows: nothing to pair
+    paired, _ = difference("linear_mean", [theirs], [ours])
+    assert paired.mean == pytest.approx(theirs.numbers["linear_mean"] - ours.numbers["linear_mean"])
+    # the paired interval is that of the differences, and much narrower than that of two unpaired fractions
+    assert paired.half_width == pytest.approx(1.96 * np.std([better[r] - right[r] for r in right]) / 20, rel=0.15)
+    shifted = run("c", rows={"linear_mean": {row + 1: v for row, v in right.items()}}, settings=other, linear_mean=0.5)
+    assert differences([ours, shifted])[1] == []  # other test rows: nothing to pair
 
 
 def test_smaller_is_better_for_some_measures():
@@ -127,9 +128,9 @@ def test_the_difference_is_that_of_the_columns_if_views_are_missing():
         rows = dict(enumerate(values.tolist()))
         settings = {"data_options.paths": [name]}
         runs.append(run(name, rows={"recall_at_1": rows}, settings=settings, recall_at_1=float(np.nanmean(values))))
-    found, unit = difference("recall_at_1", [runs[1]], [runs[0]])
-    assert found is not None
-    assert found.mean == pytest.approx(runs[1].numbers["recall_at_1"] - runs[0].numbers["recall_at_1"])
+    paired, unit = difference("recall_at_1", [runs[1]], [runs[0]])
+    assert paired is not None
+    assert paired.mean == pytest.approx(runs[1].numbers["recall_at_1"] - runs[0].numbers["recall_at_1"])
     either = [i for i in range(100) if any(not np.isnan(run.rows["recall_at_1"][i]) for run in runs)]
     assert unit == f"{len(either)} rows" != "100 rows"
 
@@ -161,8 +162,8 @@ def test_intervals_over_overlapping_splits_are_corrected():
     half = 4.303 * np.std(values, ddof=1) / 3**0.5
     wide = half * (1 + 3 * 100 / 350) ** 0.5  # test_to_train of `paired`
     for runs, expected, unit in ((seeds, half, "3 seeds"), (splits, wide, "3 splits")):
-        found, pairs = difference("recall_at_1", runs[:3], runs[3:])
-        assert (found.half_width, pairs) == (pytest.approx(expected, rel=1e-3), unit)
+        paired, pairs = difference("recall_at_1", runs[:3], runs[3:])
+        assert (paired.half_width, pairs) == (pytest.approx(expected, rel=1e-3), unit)
         low, high = 100 * (np.mean(values) - expected), 100 * (np.mean(values) + expected)
         head, rows = comparison(runs)
         assert head[1:] == [f"arm a ({unit})", f"arm b ({unit})"]
@@ -179,7 +180,7 @@ def test_seeds_of_one_split_are_averaged_first():
         run(f"b{i}", seed, settings={"loss": "kl", "data_options.split_seed": split}, recall_at_1=0.4)
         for i, (seed, split) in enumerate(scores)
     ]
-    found, unit = difference("recall_at_1", ours, theirs)
-    assert (found.pairs, unit) == (2, "4 seeds, 2 splits")
-    assert found.mean == pytest.approx(0.15)
-    assert found.half_width == pytest.approx(12.706 * (0.1 / 2**0.5) * (1 / 2 + 100 / 350) ** 0.5, rel=1e-3)
+    paired, unit = difference("recall_at_1", ours, theirs)
+    assert (paired.pairs, unit) == (2, "4 seeds, 2 splits")
+    assert paired.mean == pytest.approx(0.15)
+    assert paired.half_width == pytest.approx(12.706 * (0.1 / 2**0.5) * (1 / 2 + 100 / 350) ** 0.5, rel=1e-3)

@@ -27,12 +27,12 @@ def test_the_coupling_requires_two_complete_objects():
 def test_the_map_has_a_position_per_present_view():
     mask = torch.ones(3, 6, dtype=torch.bool)
     mask[1, 2] = False
-    found = facts._map(embedded(mask=mask))
-    assert found["rows"] == [10, 11, 12, 13, 14, 15]
-    assert found["labels"] == ["a", "b"] * 3
-    assert [[place is None for place in view] for view in found["places"]] == (~mask).tolist()
-    assert all(0 <= value <= 1 for view in found["places"] for place in view if place for value in place)
-    assert found["errors"] == [0.0] * 6
+    map_facts = facts._map(embedded(mask=mask))
+    assert map_facts["rows"] == [10, 11, 12, 13, 14, 15]
+    assert map_facts["labels"] == ["a", "b"] * 3
+    assert [[position is None for position in view] for view in map_facts["places"]] == (~mask).tolist()
+    assert all(0 <= value <= 1 for view in map_facts["places"] for position in view if position for value in position)
+    assert map_facts["errors"] == [0.0] * 6
     assert min(facts._map(embedded(noise=1.0))["errors"]) > 0.05
 
 

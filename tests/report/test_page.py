@@ -14,7 +14,7 @@ from m3g.report import RunFacts, page
 
 EVIL = "<img src=x onerror=\"document.body.dataset.evil='1'\">"
 BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -76,9 +76,9 @@ def test_scores_with_missing_views_have_a_table():
 
 def test_a_matrix_has_no_trivial_diagonal_and_shows_chance():
     text = page([facts()])
-    found, moved = re.findall(r"<table class=matrix>(.*?)</table>", text)
-    assert re.findall(r"<td[^>]*>([^<]*)</td>", found) == ["", "50", "40", ""]
-    assert re.findall(r"<td[^>]*>([^<]*)</td>", moved) == ["90", "80", "70", "90"]
+    recall, transfer = re.findall(r"<table class=matrix>(.*?)</table>", text)
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", recall) == ["", "50", "40", ""]
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", transfer) == ["90", "80", "70", "90"]
     assert "column: searched view); chance is 2</figcaption>" in text
 
 
@@ -101,7 +101,7 @@ def test_tables_include_linear_cca_raw_features_and_chance():
 
 @pytest.fixture
 def browser(tmp_path):
-    """Open a page, run a script in it, and return the page as the browser then has it."""
+    """Open a page in a browser, run a script in it, and return the resulting DOM."""
     if BROWSER is None:
         assert os.environ.get("CI") != "true", "CI must have a browser: install Debian's package chromium"
         pytest.skip("no Chromium found: the page was not tried in a browser")
@@ -171,10 +171,10 @@ parent.postMessage(JSON.stringify({width, rows: boxes.length,
 
 
 def test_no_column_is_cut_off_or_wrapped_on_a_phone(browser):
-    found = observed(browser(page([facts()]), NARROW, width=390))
-    assert 350 < found["width"] <= 390
-    assert found["cut"] == 0
-    assert found["lines"] == [1] * found["rows"]  # between the measure and its meaning
+    measured = observed(browser(page([facts()]), NARROW, width=390))
+    assert 350 < measured["width"] <= 390
+    assert measured["cut"] == 0
+    assert measured["lines"] == [1] * measured["rows"]  # of the cells between the name of a measure and its explanation
 
 
 def test_references_without_scores_are_omitted():
@@ -184,21 +184,21 @@ def test_references_without_scores_are_omitted():
 
 
 def test_in_a_browser_the_map_reacts_and_labels_are_escaped(browser):
-    found = observed(browser(page([facts(), facts("second")]), HOVER))
-    assert found["start"] == "Hover over a point, or enter a row."
-    assert found["first"] == f"row 4, label {EVIL}, error 0.1, views: left, {EVIL}"
-    assert found["second"].startswith("row 9, label </script>")
-    assert found["nowhere"] == found["start"]
-    assert found["searched"].startswith("row 9")
-    assert found["colours"] == found["options"] == 3
-    assert (found["errors"], found["evil"], found["fetched"], found["images"]) == ("none", "none", 0, 0)
-    assert found["overflow"] <= 0
-    assert found["legend"] == ["</script><script>alert(2)</script>", EVIL]
-    assert found["views"] == ["left", EVIL]
-    assert found["scale"][0] == "0: views coincide"
-    assert found["picked"]
-    assert found["again"]
-    assert found["joined"]
+    state = observed(browser(page([facts(), facts("second")]), HOVER))
+    assert state["start"] == "Hover over a point, or enter a row."
+    assert state["first"] == f"row 4, label {EVIL}, error 0.1, views: left, {EVIL}"
+    assert state["second"].startswith("row 9, label </script>")
+    assert state["nowhere"] == state["start"]
+    assert state["searched"].startswith("row 9")
+    assert state["colours"] == state["options"] == 3
+    assert (state["errors"], state["evil"], state["fetched"], state["images"]) == ("none", "none", 0, 0)
+    assert state["overflow"] <= 0
+    assert state["legend"] == ["</script><script>alert(2)</script>", EVIL]
+    assert state["views"] == ["left", EVIL]
+    assert state["scale"][0] == "0: views coincide"
+    assert state["picked"]
+    assert state["again"]
+    assert state["joined"]
 
 
 def test_in_a_browser_many_labels_have_different_colours_and_a_legend(browser):
@@ -215,10 +215,10 @@ def test_in_a_browser_many_labels_have_different_colours_and_a_legend(browser):
     assert observed(browser(page([many]), tones)) == [40, "none"]
 
 
-def test_in_a_browser_without_labels(browser):
-    found = observed(browser(page([facts(labels=False)]), HOVER))
-    assert found["first"].startswith("row 4, error 0.1")
-    assert (found["options"], found["errors"]) == (2, "none")
+def test_in_a_browser_a_map_without_labels_shows_errors(browser):
+    state = observed(browser(page([facts(labels=False)]), HOVER))
+    assert state["first"].startswith("row 4, error 0.1")
+    assert (state["options"], state["errors"]) == (2, "none")
 
 
 def test_files_of_the_page_are_package_data():

@@ -17,13 +17,13 @@ from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding
 QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
 
 
-def test_columns_by_name_slice_and_selector_are_the_views(frames):
+def test_columns_are_selected_by_name_slice_or_selector(frames):
     wide = pd.concat([pd.Series("text", frames["sound"].index, name="note"), *frames.values()], axis=1)
-    wanted = MultiViewEmbedding(**QUICK).fit_transform(frames)
+    expected = MultiViewEmbedding(**QUICK).fit_transform(frames)
     blocks = {"sound": list(frames["sound"]), "shape": make_column_selector("^shape"), "colour": slice("colour0", None)}
     model = ColumnBlockEmbedding(blocks, **QUICK)
-    np.testing.assert_allclose(model.fit_transform(wide), wanted)  # the column of text is not used
-    np.testing.assert_allclose(pickle.loads(pickle.dumps(model)).transform(wide), wanted)
+    np.testing.assert_allclose(model.fit_transform(wide), expected)  # the column of text is not used
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(model)).transform(wide), expected)
     with pytest.raises(ValueError, match="feature names"):
         model.transform(wide[wide.columns[::-1]])
 
@@ -55,7 +55,7 @@ def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
 
-def test_blocks_are_the_views(views):
+def test_blocks_and_a_list_of_views_give_equal_results(views):
     a = ColumnBlockEmbedding([5, 6, 7], **QUICK).fit_transform(np.hstack(views))
     assert np.array_equal(a, MultiViewEmbedding(**QUICK).fit_transform(views))
 

@@ -18,8 +18,8 @@ QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
 def test_views_of_an_object_are_aligned(views):
     model = MultiViewEmbedding(n_components=8, epochs=40, random_state=0).fit(views)
     units = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in model.transform_views(views)]
-    found = (units[0] @ units[1].T).argmax(1)
-    assert (found == np.arange(90)).mean() > 0.5  # chance is 1 in 90
+    nearest = (units[0] @ units[1].T).argmax(1)
+    assert (nearest == np.arange(90)).mean() > 0.5  # chance is 1 in 90
     assert model.loss_curve_[-1] < model.loss_curve_[0]
 
 
@@ -36,15 +36,15 @@ def test_the_same_seed_gives_the_same_result_without_side_effects(views):
 
 def test_missing_views_are_accepted(views):
     model = MultiViewEmbedding(**QUICK).fit(views)
-    absent = [np.full_like(views[0], np.nan), *views[1:]]
-    assert np.array_equal(model.transform([None, *views[1:]]), model.transform(absent))
+    missing = [np.full_like(views[0], np.nan), *views[1:]]
+    assert np.array_equal(model.transform([None, *views[1:]]), model.transform(missing))
     one = model.transform_views([None, views[1], None])
     assert np.isnan(one[[0, 2]]).all()
     unit = one[1] / np.linalg.norm(one[1], axis=1, keepdims=True)
     assert np.allclose(model.transform([None, views[1], None]), unit)
 
 
-def test_rows_may_lack_a_view_in_training(views):
+def test_training_rows_may_have_missing_views(views):
     views[0][:40] = np.nan
     views[2][30:60] = np.nan
     assert np.isfinite(MultiViewEmbedding(**QUICK).fit_transform(views)).all()
@@ -55,18 +55,18 @@ def test_other_losses_are_accepted(views, loss):
     assert MultiViewEmbedding(**QUICK, loss=loss).fit_transform(views).shape == (90, 4)
 
 
-def test_more_views_than_an_exact_solve_takes_are_accepted(views):
+def test_more_views_than_an_exact_solve_supports_are_accepted(views):
     assert MultiViewEmbedding(**QUICK).fit_transform([*views, *views]).shape == (90, 4)
 
 
 def test_pipelines_and_searches_run_in_several_processes(views):
     X, y = np.hstack(views), (views[0][:, 0] > 0).astype(int)
     model = make_pipeline(ColumnBlockEmbedding([5, 6, 7], **QUICK), LogisticRegression())
-    alone, together = (cross_val_score(model, X, y, cv=3, n_jobs=jobs) for jobs in (1, 2))
-    assert np.array_equal(alone, together)
+    serial, parallel = (cross_val_score(model, X, y, cv=3, n_jobs=jobs) for jobs in (1, 2))
+    assert np.array_equal(serial, parallel)
     grid = {"columnblockembedding__loss": ["m3g", "infonce-pwe"], "columnblockembedding__n_components": [2, 4]}
-    found = GridSearchCV(model, grid, cv=2).fit(X, y)
-    assert set(found.best_params_) == set(grid)
+    search = GridSearchCV(model, grid, cv=2).fit(X, y)
+    assert set(search.best_params_) == set(grid)
     assert list(model.fit(X, y)[0].get_feature_names_out())[:1] == ["columnblockembedding0"]
 
 
@@ -112,8 +112,8 @@ def cosines(a, b):
     return torch.nn.functional.normalize(a, dim=1) @ torch.nn.functional.normalize(b, dim=1).T
 
 
-def test_partial_fit_learns_from_parts_that_lack_views(frames):
-    frames = {name: frame.abs() for name, frame in frames.items()}  # without signs, linear CCA is a poor start
+def test_partial_fit_learns_from_parts_and_accepts_missing_views(frames):
+    frames = {name: frame.abs() for name, frame in frames.items()}  # without signs, linear CCA is a poor initialisation
     options = {**QUICK, "n_components": 8, "width": 64, "batch_size": 30, "learning_rate": 5e-3}
     model, before = MultiViewEmbedding(**options), 0.0
     views = Views(frames)

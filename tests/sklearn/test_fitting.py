@@ -29,7 +29,7 @@ def linear_cca(views, new, *, size):
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_the_start_is_linear_cca_of_the_rows(method):
+def test_the_initial_network_is_linear_cca_of_the_rows(method):
     views, new = noisy_views(80), noisy_views(50, seed=1)
     model = MultiViewEmbedding(6, width=8, epochs=1, learning_rate=1e-12, random_state=0)
     points = getattr(model, method)(views).transform_views(new)
@@ -39,10 +39,10 @@ def test_the_start_is_linear_cca_of_the_rows(method):
 def test_few_rows_with_many_columns_are_not_worse_than_linear_cca():
     views, new = noisy_views(150), noisy_views(200, seed=1)
     trained = MultiViewEmbedding(8, random_state=0).fit(views).transform_views(new)
-    found, baseline = (
+    score, baseline = (
         mean_reciprocal_rank(torch.from_numpy(points)) for points in (trained, linear_cca(views, new, size=8))
     )
-    assert found > 0.95 * baseline > 0.1  # by chance about 0.03
+    assert score > 0.95 * baseline > 0.1  # by chance about 0.03
 
 
 def test_training_stops_early_and_improves_on_linear_cca_of_quadrants_of_digits():
@@ -62,21 +62,21 @@ def test_training_stops_early_and_improves_on_linear_cca_of_quadrants_of_digits(
     start = MultiViewEmbedding(**{**options, "epochs": 1, "learning_rate": 1e-12}).fit(views)
     assert start.best_epoch_ == 0
     assert model.score(new) > 1.5 * start.score(new)
-    whole = MultiViewEmbedding(**{**options, "epochs": 3}, validation_fraction=0).fit(views)
-    assert whole.best_epoch_ == len(whole.loss_curve_) == 3
+    full = MultiViewEmbedding(**{**options, "epochs": 3}, validation_fraction=0).fit(views)
+    assert full.best_epoch_ == len(full.loss_curve_) == 3
 
 
 def test_the_result_is_the_average_closest_to_linear_cca_within_one_standard_error(monkeypatch):
-    seen = []
+    stopped = []
 
     class Recorded(fitting.EarlyStopping):
         def restore(self):
             super().restore()
-            seen.append(self)
+            stopped.append(self)
 
     monkeypatch.setattr("m3g.sklearn.embedding.EarlyStopping", Recorded)
     MultiViewEmbedding(8, width=32, epochs=60, loss="infonce-pwe", random_state=0).fit(noisy_views(200, curved=True))
-    [stopping] = seen
+    [stopping] = stopped
     kept = stopping.best
     stopping.net.float()
 
@@ -94,10 +94,10 @@ def test_held_out_rows_have_partners():
     mask = torch.ones(2, 200, dtype=torch.bool)
     mask[1, 50:] = False
     rows = fitting.Rows([torch.arange(200.0).unsqueeze(1), torch.zeros(200, 3)], mask)
-    seen, held_out = fitting.split(rows, 0.1)
-    assert seen.num_rows() == 180
+    training, held_out = fitting.split(rows, 0.1)
+    assert training.num_rows() == 180
     assert bool(held_out.mask.all())
-    both = torch.cat([seen.views[0], held_out.views[0]]).flatten()
+    both = torch.cat([training.views[0], held_out.views[0]]).flatten()
     assert both.sort().values.tolist() == list(range(200))
 
 
@@ -107,7 +107,7 @@ def test_few_rows_are_not_held_out():
     assert fitting.split(rows, 0.5)[1].num_rows() == 47
 
 
-def test_rows_without_partners_start_at_random():
+def test_without_complete_rows_the_initial_network_is_random():
     views = [np.random.default_rng(l).standard_normal((40, 5)) for l in range(2)]
     views[0][:20], views[1][20:] = np.nan, np.nan
     with pytest.raises(ValueError, match="at least"):

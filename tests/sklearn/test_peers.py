@@ -14,7 +14,7 @@ BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "estim
 
 
 @pytest.mark.parametrize("method", BENCHMARK["METHODS"])
-def test_every_library_finds_what_the_views_share(method):
+def test_every_library_aligns_the_views(method):
     views, labels = BENCHMARK["tumour_statistics"]()
     all_views, one_view, recall, seconds = BENCHMARK["measure"](method, views, labels, 0)
     chance = 100 / (0.4 * len(labels))

@@ -12,14 +12,14 @@ from m3g.sklearn import ColumnBlockEmbedding, MultiViewEmbedding, Views
 QUICK = {"n_components": 4, "width": 16, "epochs": 3, "random_state": 0}
 
 
-def test_a_dict_of_frames_is_the_list_of_their_arrays(frames):
+def test_a_dict_of_frames_and_a_list_of_their_arrays_give_equal_results(frames):
     named, listed = MultiViewEmbedding(**QUICK), MultiViewEmbedding(**QUICK)
-    found = named.fit_transform(frames)
-    assert np.array_equal(found, listed.fit_transform([frame.to_numpy() for frame in frames.values()]))
+    embedded = named.fit_transform(frames)
+    assert np.array_equal(embedded, listed.fit_transform([frame.to_numpy() for frame in frames.values()]))
     assert named.view_names_ == ["sound", "shape", "colour"]
     assert named.feature_names_[1] == list(frames["shape"])
-    turned = dict(reversed(frames.items()))  # the order of a dict does not matter
-    assert np.array_equal(found, named.transform(turned))
+    reordered = dict(reversed(frames.items()))  # the order of a dict does not matter
+    assert np.array_equal(embedded, named.transform(reordered))
 
 
 def test_a_view_that_is_not_in_the_dict_is_missing(frames):
@@ -29,7 +29,7 @@ def test_a_view_that_is_not_in_the_dict_is_missing(frames):
     assert np.isnan(model.transform_views({"shape": frames["shape"]})[[0, 2]]).all()
 
 
-def test_rows_that_a_reindexed_view_lacks_are_missing(frames):
+def test_rows_of_nan_in_a_reindexed_view_are_missing(frames):
     every = frames["sound"].index
     frames["shape"] = frames["shape"].iloc[20:].reindex(every)
     model = MultiViewEmbedding(**QUICK).fit(frames)
@@ -37,17 +37,17 @@ def test_rows_that_a_reindexed_view_lacks_are_missing(frames):
     assert np.allclose(model.transform(frames)[:20], model.transform(without))
 
 
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_pandas_output_has_the_index_of_the_views_and_names(frames, everywhere):
+@pytest.mark.parametrize("globally", [False, True])
+def test_pandas_output_has_the_index_of_the_views_and_names(frames, globally):
     model = MultiViewEmbedding(**QUICK)
-    if everywhere:
+    if globally:
         with sklearn.config_context(transform_output="pandas"):
-            found = model.fit_transform(frames)
+            output = model.fit_transform(frames)
     else:
-        found = model.set_output(transform="pandas").fit_transform(frames)
-    assert list(found.columns) == list(model.get_feature_names_out())
-    assert found.index.equals(frames["sound"].index)
-    assert np.array_equal(found, clone(model).set_output(transform="default").fit_transform(frames))
+        output = model.set_output(transform="pandas").fit_transform(frames)
+    assert list(output.columns) == list(model.get_feature_names_out())
+    assert output.index.equals(frames["sound"].index)
+    assert np.array_equal(output, clone(model).set_output(transform="default").fit_transform(frames))
     block = ColumnBlockEmbedding({"a": slice(0, 5), "b": slice(5, 18)}, **QUICK).set_output(transform="pandas")
     wide = pd.concat(list(frames.values()), axis=1)
     assert block.fit_transform(wide).index.equals(wide.index)
@@ -92,9 +92,9 @@ def test_a_dict_is_rejected_after_a_fit_on_a_list(frames):
 def test_cross_validation_splits_the_rows_of_views(frames):
     views = Views(frames)
     model = MultiViewEmbedding(8, epochs=5, random_state=0)
-    found = cross_val_score(model, views, cv=3, error_score="raise")
+    scores = cross_val_score(model, views, cv=3, error_score="raise")
     train, test = np.arange(30, 90), np.arange(30)
-    assert found[0] == clone(model).fit(views[train]).score(views[test])
+    assert scores[0] == clone(model).fit(views[train]).score(views[test])
     search = GridSearchCV(model, {"n_components": [1, 8]}, cv=3, error_score="raise").fit(views)
     assert search.best_params_ == {"n_components": 8}
     assert search.transform(views).shape == (90, 8)

@@ -15,21 +15,21 @@ class LiveBytes(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.now = self.peak = self.largest = 0
-        self.known = weakref.WeakSet()
+        self.current = self.peak = self.largest = 0
+        self.counted = weakref.WeakSet()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
-        given = {leaf.untyped_storage() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        inputs = {leaf.untyped_storage() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
         for leaf in tree_leaves(out):
             storage = leaf.untyped_storage() if isinstance(leaf, torch.Tensor) else None
-            if storage is not None and storage not in self.known and storage not in given:
-                self.known.add(storage)
-                self.now += storage.nbytes()
+            if storage is not None and storage not in self.counted and storage not in inputs:
+                self.counted.add(storage)
+                self.current += storage.nbytes()
                 self.largest = max(self.largest, storage.nbytes())
                 weakref.finalize(storage, self._freed, storage.nbytes())
-        self.peak = max(self.peak, self.now)
+        self.peak = max(self.peak, self.current)
         return out
 
     def _freed(self, num_bytes):
-        self.now -= num_bytes
+        self.current -= num_bytes

@@ -37,9 +37,9 @@ def points(k, n, *, batch=(), seed=0, dtype=torch.float64):
 def weights(k, n):
     """Weights of many sizes, some of them zero."""
     generator = torch.Generator().manual_seed(k)
-    found = torch.rand(k, n, generator=generator, dtype=torch.float64) + 0.1
-    found[1, 3] = found[0, 0] = 0.0
-    return list(found / found.sum(1, keepdim=True))
+    raw = torch.rand(k, n, generator=generator, dtype=torch.float64) + 0.1
+    raw[1, 3] = raw[0, 0] = 0.0
+    return list(raw / raw.sum(1, keepdim=True))
 
 
 def cases():

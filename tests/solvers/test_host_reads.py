@@ -14,16 +14,16 @@ SOLVERS = [m3g.Factored, m3g.Dense, m3g.Sinkhorn]
 @pytest.fixture
 def reads(monkeypatch):
     """The names of the methods by which values were read, in order."""
-    found = []
+    names = []
     for name in READS:
         method = getattr(Tensor, name)
 
         def read(tensor, *args, name=name, method=method, **kwargs):
-            found.append(name)
+            names.append(name)
             return method(tensor, *args, **kwargs)
 
         monkeypatch.setattr(Tensor, name, read)
-    return found
+    return names
 
 
 def gap(views, solver):
@@ -42,19 +42,19 @@ def points(k, batch=()):
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["one", "batch"])
 @pytest.mark.parametrize("k", [2, 3, 4, 5])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_fixed_number_of_steps_reads_nothing(reads, solver, k, batch):
+def test_a_fixed_number_of_steps_reads_no_value(reads, solver, k, batch):
     views = points(k, batch)
-    found = gap(views, solver(fixed_steps=20))
+    actual = gap(views, solver(fixed_steps=20))
     assert reads == []
-    assert found[2].max() < 1e-3
+    assert actual[2].max() < 1e-3
     expected = gap(views, solver())
     assert len(reads) > 1  # the default reads its error
-    torch.testing.assert_close(found[:2], expected[:2], rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(actual[:2], expected[:2], rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_fixed_number_of_steps_of_the_loss_reads_nothing(solver, k):
+def test_the_loss_with_a_fixed_number_of_steps_reads_no_value(solver, k):
     """Fake tensors raise if a value is read. Reads are not counted, because on a CPU the loss may read norms."""
     with FakeTensorMode(allow_non_fake_inputs=False):
         views = torch.randn(k, 5, 4, requires_grad=True)

@@ -15,5 +15,5 @@ def ranks(request, tmp_path_factory):
 @pytest.mark.parametrize("case", list(sharing.cases()), ids=str)
 def test_a_shared_solve_is_that_of_one_process(ranks, case):
     expected = sharing.solved(case, lambda solver: solver)
-    for found in ranks:
-        torch.testing.assert_close(found[str(case)], expected, rtol=1e-7, atol=1e-9)
+    for results in ranks:
+        torch.testing.assert_close(results[str(case)], expected, rtol=1e-7, atol=1e-9)

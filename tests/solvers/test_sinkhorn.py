@@ -23,8 +23,8 @@ def test_the_last_view_of_a_sweep_has_its_weights(sizes, sweeps):
                 exponent = exponent + f.reshape([-1 if a == m else 1 for a in range(len(sizes))])
             marginal = (exponent / 0.05).exp().sum([a for a in range(len(sizes)) if a != l])
             potentials[l] = potentials[l] - 0.05 * (marginal * sizes[l]).log()
-    for found, expected in zip(solution.potentials, potentials):
-        torch.testing.assert_close(found, expected)
+    for computed, expected in zip(solution.potentials, potentials):
+        torch.testing.assert_close(computed, expected)
     torch.testing.assert_close(solution.marginal(len(sizes) - 1), torch.full((sizes[-1],), 1 / sizes[-1]).double())
 
 
@@ -44,8 +44,8 @@ def test_log_marginals_of_slabs_are_those_of_the_whole(slab_bytes, monkeypatch):
     potentials = [torch.rand(2, n, generator=generator, dtype=torch.float64) for n in (3, 4, 5)]
     total = sum(f.reshape([2] + [-1 if a == l else 1 for a in range(3)]) for l, f in enumerate(potentials))
     tensor = ((total - cost) / 0.1).exp()
-    for l, found in enumerate(log_sums(cost, potentials, 0.1, range(3))):
-        torch.testing.assert_close(found.exp(), tensor.sum([a + 1 for a in range(3) if a != l]))
+    for l, computed in enumerate(log_sums(cost, potentials, 0.1, range(3))):
+        torch.testing.assert_close(computed.exp(), tensor.sum([a + 1 for a in range(3) if a != l]))
 
 
 def test_a_cost_tensor_beyond_the_memory_limit_is_an_error():

@@ -21,21 +21,21 @@ def errors(solution, problem, weights):
     """Return the distance of the marginals from the weights for each accessor of a solution."""
     k = problem.k
 
-    def off(tensor, kept):
+    def distance(tensor, kept):
         return float((tensor.double() - weights[kept]).abs().sum())
 
-    def of_tensor(tensor):
-        return sum(off(tensor.sum([m for m in range(k) if m != l]), l) for l in range(k))
+    def total_distance(tensor):
+        return sum(distance(tensor.sum([m for m in range(k) if m != l]), l) for l in range(k))
 
     exponent = -problem.with_tensors([tensor.double() for tensor in problem.tensors]).dense()[0]
     for l, potential in enumerate(solution.potentials):
         exponent = exponent + potential.double().reshape([-1 if m == l else 1 for m in range(k)])
-    pairs = [off(solution.pair_marginal(l, m).sum(1), l) for l in range(k) for m in range(k) if l != m]
+    pairs = [distance(solution.pair_marginal(l, m).sum(1), l) for l in range(k) for m in range(k) if l != m]
     return {
-        "coupling": of_tensor(solution.coupling().double()),
-        "marginal": sum(off(solution.marginal(l), l) for l in range(k)),
+        "coupling": total_distance(solution.coupling().double()),
+        "marginal": sum(distance(solution.marginal(l), l) for l in range(k)),
         "pair_marginal": max(pairs),
-        "potentials": of_tensor((exponent / solution.epsilon).exp()),
+        "potentials": total_distance((exponent / solution.epsilon).exp()),
     }
 
 
@@ -87,11 +87,11 @@ def test_gradients_of_a_solve_in_float64_have_the_type_of_the_problem():
     for solver in ("sinkhorn", "sampled"):
         views = torch.stack([view + 30 for view in _points((6, 6, 6), 1.0, d=4)]).requires_grad_()
         gap = m3g.matching_gap(views, epsilon=0.5, solver=solver, normalize=False, tol=1e-6)
-        (found,) = torch.autograd.grad(gap, views)
+        (gradient,) = torch.autograd.grad(gap, views)
         wide = m3g.matching_gap(views.double(), epsilon=0.5, solver="sinkhorn", tol=1e-6, normalize=False)
         (exact,) = torch.autograd.grad(wide, views)
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
+        assert gradient.dtype == torch.float32
+        torch.testing.assert_close(gradient, exact, rtol=1e-3, atol=1e-3 * float(exact.abs().max()))
 
 
 def _weights(sizes, mass):
@@ -128,12 +128,12 @@ def test_members_of_a_batch_may_differ_in_mass():
     views = torch.stack([torch.stack(_points((5, 5, 5), 1.0 + b, torch.float64)) for b in range(2)])
     masses = torch.tensor([1e-3, 20.0], dtype=torch.float64)
     weights = [masses.unsqueeze(1).expand(2, 5) / 5] * 3
-    found = m3g.solve(m3g.CircularVariance()(views), epsilon=0.1, weights=weights, tol=1e-6)
-    assert found.converged
+    batch = m3g.solve(m3g.CircularVariance()(views), epsilon=0.1, weights=weights, tol=1e-6)
+    assert batch.converged
     for b in range(2):
         alone = m3g.solve(m3g.CircularVariance()(views[b]), epsilon=0.1, weights=[w[b] for w in weights], tol=1e-6)
-        torch.testing.assert_close(found.value[b], alone.value, rtol=1e-6, atol=0.0)
-        torch.testing.assert_close(found.coupling()[b].sum(), masses[b], rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(batch.value[b], alone.value, rtol=1e-6, atol=0.0)
+        torch.testing.assert_close(batch.coupling()[b].sum(), masses[b], rtol=1e-6, atol=0.0)
 
 
 @pytest.mark.parametrize("mass", [1e-3, 50.0])
@@ -151,12 +151,12 @@ def test_derivatives_scale_with_the_mass(mass):
         pair = torch.autograd.grad(solution.pair_marginal(0, 1).square().sum(), views)
         return first, second, pair
 
-    for power, found, expected in zip((1, 2, 2), functions(mass), functions(1.0)):
-        for one, other in zip(found, expected):
+    for power, scaled, expected in zip((1, 2, 2), functions(mass), functions(1.0)):
+        for one, other in zip(scaled, expected):
             torch.testing.assert_close(one / mass**power, other, rtol=1e-6, atol=1e-9)
 
 
-def test_a_solve_that_stops_early_warns():
+def test_a_solve_that_stops_early_is_not_converged():
     problem = m3g.CircularVariance()(reference.noisy_views(3, 20))
     for solver in (m3g.Factored(max_steps=1), m3g.Sinkhorn(max_steps=1)):
         solution = m3g.solve(problem, epsilon=0.01, tol=1e-9, solver=solver)
@@ -171,9 +171,9 @@ def test_a_solution_is_freed_without_the_garbage_collector(differentiable):
     try:
         solution = m3g.solve(m3g.CircularVariance()(views), epsilon=0.1, differentiable=differentiable)
         pair = solution.pair_marginal(0, 1)
-        held = [weakref.ref(solution), weakref.ref(solution.flat_potentials), weakref.ref(pair)]
+        references = [weakref.ref(solution), weakref.ref(solution.flat_potentials), weakref.ref(pair)]
         del solution, pair
-        assert [each() for each in held] == [None] * 3  # without the garbage collector: no reference cycle
+        assert [each() for each in references] == [None] * 3  # without the garbage collector: no reference cycle
     finally:
         gc.enable()
 
@@ -197,9 +197,12 @@ def test_sinkhorn_is_accurate_for_large_dense_costs():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda found: found.coupling(limit=10), r"the full coupling must be at most .* use pair_marginal\(l, m\)"),
-        (lambda found: found.marginal(3), "l must be the index of a view, from 0 to 2, got 3"),
-        (lambda found: found.pair_marginal(1, 1), "m must be a view other than l = 1"),
+        (
+            lambda solution: solution.coupling(limit=10),
+            r"the full coupling must be at most .* use pair_marginal\(l, m\)",
+        ),
+        (lambda solution: solution.marginal(3), "l must be the index of a view, from 0 to 2, got 3"),
+        (lambda solution: solution.pair_marginal(1, 1), "m must be a view other than l = 1"),
     ],
 )
 def test_invalid_arguments_are_named(call, message):

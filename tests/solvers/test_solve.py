@@ -28,7 +28,7 @@ def test_float64_agrees_with_algorithm_1(solver, shape, epsilon):
     views = reference.noisy_views(k, n, d, seed=seed)
     problem = m3g.CircularVariance()(views)
     solution = m3g.solve(problem, epsilon=epsilon, tol=1e-8, solver=solver)
-    reference.agree(solution, problem.dense()[0], epsilon, atol=1e-6)
+    reference.assert_agrees(solution, problem.dense()[0], epsilon, atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["factored", "dense", "sinkhorn"])
@@ -40,7 +40,7 @@ def test_float32_agrees_with_algorithm_1(solver, shape, epsilon):
     problem = m3g.CircularVariance()(views)
     solution = m3g.solve(problem, epsilon=epsilon, tol=1e-5, solver=solver)
     assert solution.value.dtype == torch.float32
-    reference.agree(solution, problem.dense()[0], epsilon, atol=2e-4)
+    reference.assert_agrees(solution, problem.dense()[0], epsilon, atol=2e-4)
 
 
 @settings(max_examples=12, deadline=None)
@@ -57,7 +57,7 @@ def test_sizes_and_weights_may_differ_by_view(sizes, seed, weighted):
         problem = as_cost(cost)(views)
         for solver in ("factored", "dense", "sinkhorn"):
             solution = m3g.solve(problem, epsilon=2.0, tol=1e-8, solver=solver, weights=weights)
-            reference.agree(solution, problem.dense()[0], 2.0, atol=1e-6, weights=weights)
+            reference.assert_agrees(solution, problem.dense()[0], 2.0, atol=1e-6, weights=weights)
 
 
 def test_a_batch_gives_the_solutions_of_its_members():

@@ -54,7 +54,7 @@ def test_points_of_weight_zero_do_not_change_the_solution_of_the_others(cost, so
     torch.testing.assert_close(solution.coupling().sum(), torch.tensor(1.0, dtype=torch.float64), atol=1e-7, rtol=0)
 
 
-def test_points_of_weight_zero_get_no_gradient():
+def test_points_of_weight_zero_have_zero_gradient():
     sizes = (5, 4, 6)
     views = [view.requires_grad_() for view in unit_views(sizes, 0)]
     weights = weights_with_zeros(sizes, 0)
@@ -94,9 +94,9 @@ def test_a_linear_program_measures_its_error(smallest):
     weights = [torch.tensor([smallest, 1.0, 0.5], dtype=torch.float64)] * 3
     cost = torch.rand(3, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     solution = m3g.solve(cost, epsilon=0, solver="linear-program", weights=weights)
-    off = sum(float((solution.marginal(l) - weights[l]).abs().sum()) for l in range(3))
-    assert off < 1e-6
-    assert float(solution.error) == pytest.approx(off, abs=1e-12)
+    error = sum(float((solution.marginal(l) - weights[l]).abs().sum()) for l in range(3))
+    assert error < 1e-6
+    assert float(solution.error) == pytest.approx(error, abs=1e-12)
 
 
 def test_invalid_weights_are_named():

@@ -13,10 +13,10 @@ from solvers.memory import LiveBytes
 @pytest.mark.parametrize(
     ("cost", "n", "k"), [("csd", 96, 3), ("product", 96, 3), ("0.5*cv + product", 96, 3), ("product", 32, 4)]
 )
-def test_forward_and_backward_take_at_most_two_tensors_of_all_tuples(cost, n, k, epsilon):
+def test_forward_and_backward_allocate_at_most_two_tensors_of_all_tuples(cost, n, k, epsilon):
     views = reference.noisy_views(k, n, 64, dtype=torch.float32).requires_grad_()
     loss = m3g.M3GLoss(epsilon, cost=cost, solver="dense")
-    loss(views)  # what is done once per process, for tables of this size
+    loss(views)  # warm-up: some work is done once per process for tables of this size
     with LiveBytes() as live:
         loss(views).backward()
     # The exponential is computed in place of the cost tensor; a sum of costs or parts of the gradient are added.

@@ -33,9 +33,9 @@ def test_marginals_are_sums_over_the_joint(sizes):
         rest = letters[l:]
         outer = torch.einsum(",".join("z" + a for a in rest) + f"->z{rest}", *(u.squeeze(1) for u in scalings[l:]))
         torch.testing.assert_close(product, outer.reshape(2, 1, math.prod(sizes[l:])))
-    found = group_marginals(reduced_joints(joint.view(2, 1, -1), scalings), products)
+    marginals = group_marginals(reduced_joints(joint.view(2, 1, -1), scalings), products)
     tensor = scaled(joint, scalings)
-    for l, (marginal, scaling) in enumerate(zip(found, scalings)):
+    for l, (marginal, scaling) in enumerate(zip(marginals, scalings)):
         expected = sum_onto(tensor, (l,))
         torch.testing.assert_close((marginal * scaling).squeeze(1), expected)
 
@@ -43,12 +43,12 @@ def test_marginals_are_sums_over_the_joint(sizes):
 @pytest.mark.parametrize("sizes", [(3,), (3, 4), (3, 2, 4)], ids=str)
 def test_an_update_scales_the_views_one_after_the_other_beginning_with_the_last(sizes):
     joint, scalings = group(sizes)
-    wanted = [torch.full((2, 1, n), 1 / n, dtype=torch.float64) for n in sizes]
-    found, products = group_update(reduced_joints(joint.view(2, 1, -1), scalings), wanted)
+    targets = [torch.full((2, 1, n), 1 / n, dtype=torch.float64) for n in sizes]
+    updated, products = group_update(reduced_joints(joint.view(2, 1, -1), scalings), targets)
     expected = [scaling.clone() for scaling in scalings]
     for l in reversed(range(len(sizes))):
         marginal = sum_onto(scaled(joint, expected), (l,)).unsqueeze(1)
-        expected[l] = expected[l] * wanted[l] / marginal
-    for one, other in zip(found, expected):
+        expected[l] = expected[l] * targets[l] / marginal
+    for one, other in zip(updated, expected):
         torch.testing.assert_close(one, other)
-    torch.testing.assert_close(products[0], suffix_products(found)[0])
+    torch.testing.assert_close(products[0], suffix_products(updated)[0])

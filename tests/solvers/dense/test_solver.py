@@ -33,7 +33,7 @@ def test_every_cost_supports_different_sizes_and_weights(sizes, cost, limit, mon
     weights = [torch.rand(n, generator=generator, dtype=torch.float64) + 0.1 for n in sizes]
     weights = [weight / weight.sum() for weight in weights]
     solution = m3g.solve(problem, epsilon=0.3, tol=1e-8, solver=m3g.Dense(memory_limit=limit), weights=weights)
-    reference.agree(solution, problem.dense()[0], 0.3, atol=3e-8, weights=weights)
+    reference.assert_agrees(solution, problem.dense()[0], 0.3, atol=3e-8, weights=weights)
 
 
 @pytest.mark.parametrize("k", range(2, 9))
@@ -43,7 +43,7 @@ def test_two_to_eight_views_agree_with_the_reference(k, dtype):
     tol = 1e-4 if dtype == torch.float32 else 1e-9
     solution = m3g.solve(problem, epsilon=0.3, tol=tol, solver="dense")
     assert solution.value.dtype == solution.coupling().dtype == dtype
-    reference.agree(solution, problem.dense()[0], 0.3, atol=3 * tol)
+    reference.assert_agrees(solution, problem.dense()[0], 0.3, atol=3 * tol)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.01, 1e-3, 1e-4])
@@ -59,7 +59,7 @@ def test_a_small_epsilon_approaches_the_best_polymatching(cost, epsilon):
     assert best - epsilon * 6 - 2e-3 <= solution.value <= best - epsilon * 2.5 + 2e-3
 
 
-def test_few_newton_steps_if_sinkhorn_requires_many_sweeps():
+def test_newton_requires_few_steps_where_sinkhorn_requires_many_sweeps():
     problem = problem_of([8] * 4, "product", seed=3)
     dense = m3g.solve(problem, epsilon=0.02, tol=1e-6, solver="dense")
     slow = m3g.solve(problem, epsilon=0.02, tol=1e-6, solver="sinkhorn")
@@ -82,11 +82,11 @@ def test_batches_masks_and_a_teacher_are_supported():
     mask = torch.ones(2, 3, 4, dtype=torch.bool)
     mask[0, 1, 2] = mask[1, 0, 3] = False
     for cost in ("csd", "product", "0.5*cv[:2] + product[2:]"):
-        found, expected = (
+        gap, expected = (
             m3g.M3GLoss(0.2, cost=cost, tol=1e-9, solver=solver)(student, mask=mask, teacher=teacher)
             for solver in ("dense", "sinkhorn")
         )
-        torch.testing.assert_close(found, expected, atol=1e-8, rtol=0)
+        torch.testing.assert_close(gap, expected, atol=1e-8, rtol=0)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

@@ -23,37 +23,37 @@ def kernel_of(sizes, epsilon, *, kept=True):
 @pytest.mark.parametrize("sizes", [(4, 5), (4, 3, 5), (3, 2, 4, 3), (2, 3, 2, 2, 3)], ids=str)
 def test_sweeps_converge_to_algorithm_1(sizes, kept):
     kernel, target, cost = kernel_of(sizes, 1.0, kept=kept)
-    found = sweeps.sweep(kernel, target, tol=1e-10, max_steps=200, worth=200)
-    assert found.worst <= 1e-10
+    swept = sweeps.sweep(kernel, target, tol=1e-10, max_steps=200, worth=200)
+    assert swept.worst <= 1e-10
     coupling, _, _ = reference.algorithm_1(cost, 1.0, 1e-12)
     exponent = -cost
-    for l, part in enumerate(found.log_scaling[0].split(list(sizes))):
+    for l, part in enumerate(swept.log_scaling[0].split(list(sizes))):
         exponent = exponent + part.reshape([-1 if a == l else 1 for a in range(len(sizes))])
     torch.testing.assert_close(exponent.exp(), coupling, atol=1e-9, rtol=0)
 
 
 def test_the_reported_error_is_that_of_the_scalings():
     kernel, target, _ = kernel_of((4, 3, 5), 0.2)
-    found = sweeps.sweep(kernel, target, tol=1e-12, max_steps=2)
-    assert found.num_steps == 2
-    pairs, _ = kernel.pairs(found.scalings)
+    swept = sweeps.sweep(kernel, target, tol=1e-12, max_steps=2)
+    assert swept.num_steps == 2
+    pairs, _ = kernel.pairs(swept.scalings)
     marginals = torch.cat([pairs[0, 1].sum(2), pairs[0, 1].sum(1), pairs[0, 2].sum(1)], 1)
-    torch.testing.assert_close((marginals - target).abs().sum(1), found.error, atol=1e-12, rtol=1e-6)
+    torch.testing.assert_close((marginals - target).abs().sum(1), swept.error, atol=1e-12, rtol=1e-6)
 
 
-def test_sweeps_end_if_many_would_follow():
+def test_sweeps_end_if_many_more_would_be_required():
     kernel, target, _ = kernel_of((6, 6, 6), 0.02)
-    found = sweeps.sweep(kernel, target, tol=1e-9, max_steps=500)
-    assert found.worst > 1e-9
-    assert found.num_steps < 50
+    swept = sweeps.sweep(kernel, target, tol=1e-9, max_steps=500)
+    assert swept.worst > 1e-9
+    assert swept.num_steps < 50
 
 
 def test_extrapolation_reduces_the_number_of_sweeps(monkeypatch):
     def number():
         kernel, target, _ = kernel_of((6, 6, 6), 0.1)
-        found = sweeps.sweep(kernel, target, tol=1e-8, max_steps=500, worth=500)
-        assert found.worst <= 1e-8
-        return found.num_steps
+        swept = sweeps.sweep(kernel, target, tol=1e-8, max_steps=500, worth=500)
+        assert swept.worst <= 1e-8
+        return swept.num_steps
 
     extrapolated = number()
     monkeypatch.setattr(sweeps, "_many_left", lambda *_: False)

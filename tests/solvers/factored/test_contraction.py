@@ -10,7 +10,7 @@ import reference
 @pytest.mark.parametrize("slab", [1, 3])
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("batch", [1, 2])
-def test_slabs_change_nothing(slab, kept, batch, monkeypatch):
+def test_slabs_do_not_change_the_solution(slab, kept, batch, monkeypatch):
     from m3g.solvers.factored import contraction
 
     for k in (3, 4, 5, 6):

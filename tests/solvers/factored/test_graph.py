@@ -18,7 +18,7 @@ GRAPHS = {
 def test_graphs_may_lack_edges(graph, ground):
     views = reference.noisy_views(4, 4, 6)
     problem = m3g.PairwiseCost(ground, weights=GRAPHS[graph])(views)
-    reference.agree(m3g.solve(problem, epsilon=0.3, tol=1e-8), problem.dense()[0], 0.3, atol=1e-6)
+    reference.assert_agrees(m3g.solve(problem, epsilon=0.3, tol=1e-8), problem.dense()[0], 0.3, atol=1e-6)
 
 
 @pytest.mark.parametrize("graph", [{(0, 1): 1.0, (1, 2): 1.0}, {(0, 1): 1.0, (0, 2): 1.0}], ids=["chain", "star"])

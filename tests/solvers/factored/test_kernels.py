@@ -16,13 +16,13 @@ def kernels(problem, **options):
 
 def test_kernels_are_exponentials_of_the_costs():
     problem = m3g.CircularVariance()(reference.noisy_views(3, 4, 5))
-    found = kernels(problem)
+    built = kernels(problem)
     total = sum(
-        along.reshape([1] + [4 if a in edge else 1 for a in range(3)])
-        for edge, along in ((edge, matrix.log()) for edge, matrix in found.matrices.items())
+        exponent.reshape([1] + [4 if a in edge else 1 for a in range(3)])
+        for edge, exponent in ((edge, matrix.log()) for edge, matrix in built.matrices.items())
     )
-    if found.shift is not None:
-        for l, part in enumerate(found.shift.split([4, 4, 4], 1)):
+    if built.shift is not None:
+        for l, part in enumerate(built.shift.split([4, 4, 4], 1)):
             total = total - part.reshape([1] + [4 if a == l else 1 for a in range(3)]) / 0.1
     torch.testing.assert_close(-0.1 * total, problem.dense())
 
@@ -30,17 +30,17 @@ def test_kernels_are_exponentials_of_the_costs():
 @pytest.mark.parametrize(("tol", "dtype"), [(1e-3, torch.float32), (1e-7, torch.float64)])
 def test_a_small_tolerance_requires_float64(tol, dtype):
     problem = m3g.CircularVariance()(reference.noisy_views(3, 4, 5, dtype=torch.float32))
-    found = kernels(problem, tol=tol)
-    assert found.dtype == found.target.dtype == dtype
+    built = kernels(problem, tol=tol)
+    assert built.dtype == built.target.dtype == dtype
 
 
 def test_exponents_beyond_the_range_are_kept_as_logarithms():
-    found = kernels(LARGE)
-    assert not found.in_range
-    assert found.reach > 1e4
-    assert min(float(matrix.min()) for matrix in found.matrices.values()) < -1e3
+    built = kernels(LARGE)
+    assert not built.in_range
+    assert built.reach > 1e4
+    assert min(float(matrix.min()) for matrix in built.matrices.values()) < -1e3
     assert kernels(LARGE, epsilon=1e4).in_range
-    assert kernels(LARGE, read_values=False).reach == 0  # nothing is read, so the range is not known
+    assert kernels(LARGE, read_values=False).reach == 0  # without reads, the range is unknown
 
 
 @pytest.mark.parametrize("steps", [1, 2, 50])
@@ -59,7 +59,7 @@ def test_balancing_makes_row_and_column_sums_more_equal(steps):
 @pytest.mark.parametrize("cost", ["cv", m3g.PairwiseCost("cosine", weights={(0, 1): 1.0, (1, 2): 0.5})], ids=str)
 def test_the_initial_scalings_are_nearer_to_the_solution_than_the_weights(cost):
     problem = m3g.costs.as_cost(cost)(reference.noisy_views(3, 6, 4))
-    found = kernels(problem, epsilon=0.5, tol=1e-9)
+    built = kernels(problem, epsilon=0.5, tol=1e-9)
     exact = m3g.solve(problem, epsilon=0.5, tol=1e-9)
 
     def error(log_scaling):
@@ -67,4 +67,4 @@ def test_the_initial_scalings_are_nearer_to_the_solution_than_the_weights(cost):
         # Constants may be shifted between views.
         return sum(float((part - part.mean()).abs().sum()) for part in (log_scaling - solved).split([6, 6, 6], 1))
 
-    assert error(balanced_start(problem, found)) < 0.5 * error(found.target.log())
+    assert error(balanced_start(problem, built)) < 0.5 * error(built.target.log())

@@ -12,7 +12,7 @@ from solvers.group import in_group
 
 @pytest.mark.parametrize("exchanged", [0, 2048], ids=["pairs of the slab", "exchanged pairs"])
 @pytest.mark.parametrize("sizes", [(6, 5), (4, 6, 5), (3, 4, 5, 4)], ids=str)
-def test_a_sharded_contraction_is_that_of_the_whole(sizes, exchanged, monkeypatch):
+def test_a_sharded_contraction_equals_that_of_the_whole_coupling(sizes, exchanged, monkeypatch):
     monkeypatch.setattr(sharded, "EXCHANGED_SIZE", exchanged)
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(2, n, 3, generator=generator, dtype=torch.float64) for n in sizes]
@@ -24,15 +24,15 @@ def test_a_sharded_contraction_is_that_of_the_whole(sizes, exchanged, monkeypatc
     expected = whole.evaluate(scalings, target)
 
     def evaluate(processes):
-        own = CompleteContraction(kernels.matrices, sizes, sharing=processes)
-        contraction = sharded.ShardedContraction(own, own.shard)
-        found = contraction.evaluate(scalings, target)
-        complete = found.pairs if exchanged else own.shard.pairs(found.pairs)
-        return found, complete
+        local = CompleteContraction(kernels.matrices, sizes, sharing=processes)
+        contraction = sharded.ShardedContraction(local, local.shard)
+        result = contraction.evaluate(scalings, target)
+        complete = result.pairs if exchanged else local.shard.pairs(result.pairs)
+        return result, complete
 
-    for found, pairs in in_group(2, evaluate):
-        torch.testing.assert_close(found.lead, expected.lead)
-        torch.testing.assert_close(found.others, expected.others)
+    for result, pairs in in_group(2, evaluate):
+        torch.testing.assert_close(result.lead, expected.lead)
+        torch.testing.assert_close(result.others, expected.others)
         for edge, pair in expected.pairs.items():
             torch.testing.assert_close(pairs[edge], pair)
 
@@ -51,8 +51,8 @@ def test_gradients_of_slabs_add_up(sizes):
         kernels = {edge: torch.ones_like(pair) for edge, pair in pairs.items()}
         shard = CompleteContraction(kernels, sizes, sharing=processes).shard
         slab = tensor.movedim(shard.lead + 1, 0)[shard.rows].movedim(0, shard.lead + 1)
-        own = {(l, m): slab.sum([a + 1 for a in range(len(sizes)) if a not in (l, m)]) for l, m in pairs}
-        return sharded.sharded_gradients(problem, own, shard)[0]
+        local = {(l, m): slab.sum([a + 1 for a in range(len(sizes)) if a not in (l, m)]) for l, m in pairs}
+        return sharded.sharded_gradients(problem, local, shard)[0]
 
-    for found in in_group(2, gradient):
-        torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
+    for result in in_group(2, gradient):
+        torch.testing.assert_close(result, expected, atol=1e-8, rtol=1e-6)

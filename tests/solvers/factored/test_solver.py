@@ -23,15 +23,16 @@ def operators(call):
 
 
 @pytest.mark.parametrize(
-    ("n", "k", "epsilon", "most"), [(64, 2, 0.05, 60), (64, 3, 0.05, 130), (32, 4, 0.05, 150), (96, 3, 0.03, 250)]
+    ("n", "k", "epsilon", "max_operators"),
+    [(64, 2, 0.05, 60), (64, 3, 0.05, 130), (32, 4, 0.05, 150), (96, 3, 0.03, 250)],
 )
 @pytest.mark.parametrize("seed", range(4))
-def test_a_solve_takes_few_operators(n, k, epsilon, most, seed):
+def test_a_solve_takes_few_operators(n, k, epsilon, max_operators, seed):
     generator = torch.Generator().manual_seed(seed)
     views = torch.randn(1, n, 64, generator=generator) + torch.randn(k, n, 64, generator=generator)
     problem = m3g.CircularVariance()(torch.nn.functional.normalize(views, dim=-1))
     assert m3g.solve(problem, epsilon=epsilon).converged
-    assert operators(lambda: m3g.solve(problem, epsilon=epsilon)) <= most
+    assert operators(lambda: m3g.solve(problem, epsilon=epsilon)) <= max_operators
 
 
 def live_tensors():
@@ -48,7 +49,7 @@ def resident_bytes():
 
 
 @pytest.mark.slow
-def test_200_solves_of_changing_shapes_leave_the_memory_as_it_was():
+def test_200_solves_of_changing_shapes_do_not_increase_the_memory():
     def solve(i):
         k, n = (2, 160 + i % 40) if i % 3 == 0 else (3, 64 + i % 40) if i % 3 == 1 else (4, 20 + i % 20)
         views = torch.randn(k, n, 16, generator=torch.Generator().manual_seed(i)).requires_grad_()
@@ -73,8 +74,8 @@ def test_solves_in_four_threads_equal_those_one_after_the_other():
 
     expected = [solve(problem) for problem in problems]
     with ThreadPoolExecutor(4) as threads:
-        for found, wanted in zip(threads.map(solve, problems), expected):
-            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+        for solution, reference_solution in zip(threads.map(solve, problems), expected):
+            torch.testing.assert_close(solution, reference_solution, rtol=1e-12, atol=1e-12)
 
 
 def test_fixed_steps_read_no_value_but_report_the_error():

@@ -8,7 +8,7 @@ import reference
 from m3g.solvers.factored import solver, sweeps
 from m3g.solvers.factored.contraction import CompleteContraction
 
-# Sizes of equal and of different views, with the pivot (the largest view) in every place.
+# Sizes of equal and of different views, with the pivot (the largest view) at every position.
 SIZES = [
     (5, 4),
     (6, 6),
@@ -36,18 +36,18 @@ def random_weights(sizes, seed):
 
 
 def swept(problem, epsilon, **options):
-    """Return a solve and its number of sweeps."""
-    made = []
+    """Return a solution and the results of its sweeps."""
+    results = []
 
     def counting(*args, **kwargs):
-        found = sweeps.sweep(*args, **kwargs)
-        made.append(found)
-        return found
+        result = sweeps.sweep(*args, **kwargs)
+        results.append(result)
+        return result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solver, "sweep", counting)
         solution = m3g.solve(problem, epsilon=epsilon, solver="factored", **options)
-    return solution, made
+    return solution, results
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -56,17 +56,17 @@ def swept(problem, epsilon, **options):
 def test_sweeps_agree_with_the_dense_solver(sizes, dtype, tol, weighted):
     problem = problem_of(sizes, seed=sum(sizes), dtype=dtype, batch=(2,))
     weights = random_weights(sizes, seed=1) if weighted else None
-    solution, made = swept(problem, 0.5, tol=tol, weights=weights)
+    solution, results = swept(problem, 0.5, tol=tol, weights=weights)
     assert solution.converged
-    assert made
+    assert results
     double = problem.with_tensors([tensor.double() for tensor in problem.tensors])
     expected = m3g.solve(double, epsilon=0.5, tol=1e-11, solver="sinkhorn", weights=weights)
     torch.testing.assert_close(solution.value.double(), expected.value, atol=10 * tol, rtol=0)
     for l in range(len(sizes)):
         torch.testing.assert_close(solution.marginal(l).double(), expected.marginal(l), atol=2 * tol, rtol=0)
         for m in range(l + 1, len(sizes)):
-            found = solution.pair_marginal(l, m).double()
-            torch.testing.assert_close(found, expected.pair_marginal(l, m), atol=10 * tol, rtol=0)
+            pair = solution.pair_marginal(l, m).double()
+            torch.testing.assert_close(pair, expected.pair_marginal(l, m), atol=10 * tol, rtol=0)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -76,22 +76,22 @@ def test_the_reported_error_is_that_of_the_marginals(sizes):
     kernels = {edge: cost.exp() for edge, cost in zip(problem.edges, pair_exponents(problem, 0.3))}
     target = torch.cat([torch.full((1, n), 1 / n, dtype=torch.float64) for n in sizes], 1)
     contraction = CompleteContraction(kernels, sizes)
-    found = sweeps.sweep(contraction, target, tol=1e-30, reach=0.0, max_steps=1)
-    assert found.num_steps == 1
-    pairs = found.pairs()
+    result = sweeps.sweep(contraction, target, tol=1e-30, reach=0.0, max_steps=1)
+    assert result.num_steps == 1
+    pairs = result.pairs()
     assert sorted(pairs) == problem.edges
     marginals = torch.cat([pairs[0, 1].sum(2), *(pairs[0, l].sum(1) for l in range(1, len(sizes)))], 1)
     error = (marginals - target).abs().sum(1)
-    torch.testing.assert_close(found.error, error, atol=1e-12, rtol=1e-9)
-    lead, wanted = (each.split(list(sizes), 1)[contraction.lead] for each in (marginals, target))
-    torch.testing.assert_close(lead, wanted, atol=1e-12, rtol=0)  # scaled last
-    scalings = found.log_scaling().exp().split(list(sizes), 1)
+    torch.testing.assert_close(result.error, error, atol=1e-12, rtol=1e-9)
+    lead, lead_target = (each.split(list(sizes), 1)[contraction.lead] for each in (marginals, target))
+    torch.testing.assert_close(lead, lead_target, atol=1e-12, rtol=0)  # scaled last
+    scalings = result.log_scaling().exp().split(list(sizes), 1)
     full = torch.ones(1, *sizes, dtype=torch.float64)
     for axes, factor in [*kernels.items(), *(((l,), scaling) for l, scaling in enumerate(scalings))]:
         full = full * m3g.costs.along(factor, axes, len(sizes))
     for (l, m), pair in pairs.items():
-        gone = [axis + 1 for axis in range(len(sizes)) if axis not in (l, m)]
-        torch.testing.assert_close(pair, full.sum(gone) if gone else full, atol=1e-12, rtol=1e-9)
+        summed = [axis + 1 for axis in range(len(sizes)) if axis not in (l, m)]
+        torch.testing.assert_close(pair, full.sum(summed) if summed else full, atol=1e-12, rtol=1e-9)
 
 
 def pair_exponents(problem, epsilon):
@@ -107,9 +107,9 @@ def pair_exponents(problem, epsilon):
 @pytest.mark.parametrize("epsilon", [1.0, 0.2, 0.05])
 def test_newton_steps_follow_if_sweeps_are_slow(cost, sizes, epsilon):
     problem = problem_of(sizes, seed=5, cost=cost)
-    solution, made = swept(problem, epsilon, tol=1e-6)
+    solution, results = swept(problem, epsilon, tol=1e-6)
     assert solution.converged
-    assert all(found.num_steps <= sweeps.SWEEPS + 6 for found in made)
+    assert all(result.num_steps <= sweeps.SWEEPS + 6 for result in results)
     expected = m3g.solve(problem, epsilon=epsilon, tol=1e-9, solver="sinkhorn")
     if expected.converged:
         torch.testing.assert_close(solution.value, expected.value, atol=1e-5, rtol=0)
@@ -126,7 +126,7 @@ def test_gradients_after_sweeps_are_those_after_newton_steps():
     torch.testing.assert_close(gradient(100.0), gradient(0.0), atol=1e-7, rtol=0)
 
 
-def test_two_problems_of_a_batch_that_need_different_sweeps_are_both_solved():
+def test_problems_of_a_batch_that_require_different_numbers_of_sweeps_are_solved():
     flat, sharp = reference.noisy_views(3, 8, noise=5.0), reference.noisy_views(3, 8, noise=0.3)
     problem = m3g.CircularVariance()(torch.stack([flat, sharp]))
     solution = m3g.solve(problem, epsilon=0.05, tol=1e-6)

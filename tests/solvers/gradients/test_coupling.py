@@ -29,14 +29,14 @@ def weighted_sum(tensors, seed=1):
 
 
 @pytest.mark.parametrize("cost", COSTS)
-@pytest.mark.parametrize("what", ["pair marginals", "coupling"])
-def test_gradients_agree_with_finite_differences(cost, what):
+@pytest.mark.parametrize("quantity", ["pair marginals", "coupling"])
+def test_gradients_agree_with_finite_differences(cost, quantity):
     epsilon = 2.0 if cost == "chain" else 0.4
 
     def function(x):
         solution = m3g.solve(COSTS[cost](x), epsilon=epsilon, tol=1e-12, differentiable=True)
         assert solution.converged
-        if what == "coupling":
+        if quantity == "coupling":
             return weighted_sum([solution.coupling()])
         return weighted_sum([solution.pair_marginal(l, m) for l, m in combinations(range(3), 2)])
 
@@ -78,12 +78,12 @@ def test_large_systems_small_epsilon_and_float32_agree_with_the_dense_form():
 
 @pytest.mark.parametrize(("k", "n", "epsilon"), [(6, 5, 0.05), (6, 5, 0.5), (5, 6, 0.02), (2, 30, 0.01)])
 def test_many_views_are_accurate_in_float32(k, n, epsilon):
-    found = []
+    gradients = []
     for dtype in (torch.float32, torch.float64):
         x = points(k, n).to(dtype).requires_grad_()
         solution = m3g.solve(m3g.CircularVariance()(x), epsilon=epsilon, tol=1e-5, differentiable=True)
-        found.append(torch.autograd.grad(weighted_sum([solution.pair_marginal(0, 1).double()]), x)[0].double())
-    assert (found[0] - found[1]).norm() < 1e-2 * found[1].norm()
+        gradients.append(torch.autograd.grad(weighted_sum([solution.pair_marginal(0, 1).double()]), x)[0].double())
+    assert (gradients[0] - gradients[1]).norm() < 1e-2 * gradients[1].norm()
 
 
 def test_a_view_may_have_no_edge():
@@ -96,7 +96,7 @@ def test_a_view_may_have_no_edge():
     assert torch.autograd.gradcheck(function, points(3, 3).requires_grad_(), atol=1e-5)
 
 
-def test_by_default_nothing_has_a_gradient():
+def test_by_default_a_solution_has_no_gradient():
     solution = m3g.solve(m3g.CircularVariance()(points(3, 3).requires_grad_()), epsilon=0.3)
     assert not solution.pair_marginal(0, 1).requires_grad
     assert not solution.value.requires_grad

@@ -25,12 +25,12 @@ def test_both_forms_give_the_derivative_of_the_coupling(weights):
     full = TensorResponse(problem, epsilon, potentials)
 
     def coupling(step):
-        moved = (
+        matrices = (
             problem.by_edge(problem.tensors)
             if not problem.stacked
             else dict(zip(problem.edges, problem.matrices(problem.tensors)))
         )
-        tensors = [moved[edge] + step * terms[edge] for edge in problem.edges]
+        tensors = [matrices[edge] + step * terms[edge] for edge in problem.edges]
         changed = problem.with_tensors([torch.stack(tensors, 1)] if problem.stacked else tensors)
         return m3g.solve(changed, epsilon=epsilon, tol=1e-12).coupling()
 

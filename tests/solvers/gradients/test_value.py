@@ -51,19 +51,19 @@ def test_derivatives_with_a_mask_and_a_neutral_value_are_correct(cost):
 
 
 @pytest.mark.parametrize("cost", ["cv", "csd", "cosine", "product"])
-def test_derivatives_with_a_mask_are_those_of_the_filled_views(cost):
+def test_derivatives_with_a_mask_are_those_of_the_imputed_views(cost):
     """First and second derivatives are those of the gap of the imputed views, whose means are constants."""
     views = reference.noisy_views(3, 3, 2, seed=1)
     direction = torch.randn(views.shape, generator=torch.Generator().manual_seed(0), dtype=views.dtype)
     options = {"cost": cost, "epsilon": EPSILON.get(cost, 0.4), "tol": 1e-10}
-    found = []
+    derivatives = []
     for points, mask in ((views, MASK), (imputed(torch.where(MASK.unsqueeze(-1), views, 0.0), MASK), None)):
         leaf = points.clone().requires_grad_()
         (first,) = torch.autograd.grad(m3g.matching_gap(leaf, mask=mask, **options), leaf, create_graph=True)
-        moved = direction * MASK.unsqueeze(-1)
-        (second,) = torch.autograd.grad((first * moved).sum(), leaf)
-        found.append((first.detach()[MASK], second[MASK]))
-    for ours, expected in zip(*found):
+        masked_direction = direction * MASK.unsqueeze(-1)
+        (second,) = torch.autograd.grad((first * masked_direction).sum(), leaf)
+        derivatives.append((first.detach()[MASK], second[MASK]))
+    for ours, expected in zip(*derivatives):
         torch.testing.assert_close(ours, expected, atol=1e-6, rtol=1e-5)
 
 
@@ -113,20 +113,20 @@ def test_torch_func_is_supported(cost):
     by_forward = torch.func.jvp(torch.func.grad(gap), (views,), (direction,))[1]
     by_backward = torch.func.grad(lambda x: torch.func.jvp(gap, (x,), (direction,))[1])(views)
     twice_backward = torch.func.vjp(torch.func.grad(gap), views)[1](direction)[0]
-    for found in (by_forward, by_backward, twice_backward):
-        torch.testing.assert_close(found, expected, atol=1e-8, rtol=1e-6)
+    for hessian_product in (by_forward, by_backward, twice_backward):
+        torch.testing.assert_close(hessian_product, expected, atol=1e-8, rtol=1e-6)
     if cost in ("cv", "csd", "product"):
         hessian = torch.func.hessian(gap)(views)
         torch.testing.assert_close((hessian * direction).sum((-3, -2, -1)), expected, atol=1e-8, rtol=1e-6)
 
 
 def test_a_gradient_penalty_in_float32_agrees_with_float64():
-    found = []
+    gradients = []
     for dtype in (torch.float32, torch.float64):
         views = reference.noisy_views(4, 8, 6, dtype=dtype).requires_grad_()
         (gradient,) = torch.autograd.grad(m3g.matching_gap(views, tol=1e-5), views, create_graph=True)
-        found.append(torch.autograd.grad(gradient.square().sum(), views)[0].double())
-    assert (found[0] - found[1]).norm() < 1e-3 * found[1].norm()
+        gradients.append(torch.autograd.grad(gradient.square().sum(), views)[0].double())
+    assert (gradients[0] - gradients[1]).norm() < 1e-3 * gradients[1].norm()
 
 
 def test_an_unsupported_second_derivative_raises():

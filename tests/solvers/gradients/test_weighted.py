@@ -38,8 +38,8 @@ def test_pair_marginals_are_sums_over_the_tensor(kind, sizes, edges, given):
         product = product * along(kernel, edge, k)
     weighted = product * sum(along(direction, edge, k) for edge, direction in directions.items())
     form = kind(kernels, sizes)
-    for found, tensor in ((form.pairs(), product), (form(directions), weighted)):
-        for (l, m), pair in found.items():
-            gone = [a + 1 for a in range(k) if a not in (l, m)]
-            torch.testing.assert_close(pair, tensor.sum(gone) if gone else tensor)
+    for pairs, tensor in ((form.pairs(), product), (form(directions), weighted)):
+        for (l, m), pair in pairs.items():
+            summed = [a + 1 for a in range(k) if a not in (l, m)]
+            torch.testing.assert_close(pair, tensor.sum(summed) if summed else tensor)
     assert len(form.pairs()) == k * (k - 1) // 2

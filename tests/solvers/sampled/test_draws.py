@@ -20,10 +20,10 @@ def test_the_samples_of_a_seed_do_not_depend_on_data_of_that_seed(seed):
     assert steps(seed) <= 1 + max(steps(other) for other in (10, 11))
 
 
-def test_a_seed_gives_numbers_that_torch_does_not_give_for_it():
+def test_seeded_draws_differ_from_those_of_torch_with_the_same_seed():
     numbers = seeded_draws(5, torch.device("cpu")).normal(1000, dtype=torch.float64)
-    known = torch.randn(4000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    assert not torch.isin(numbers, known).any()
+    of_torch = torch.randn(4000, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    assert not torch.isin(numbers, of_torch).any()
 
 
 def test_draws_of_a_seed_do_not_depend_on_the_default_dtype():

@@ -17,9 +17,9 @@ def test_fixed_steps_find_the_exact_value_within_their_error(k, n, epsilon):
     problem = m3g.CircularVariance()(noisy(k, n))
     exact = m3g.solve(problem, epsilon=epsilon, tol=1e-5, solver="factored")
     solvers = [m3g.Sampled(fixed_steps=4, rank=1024, seed=seed) for seed in range(8)]
-    every = [m3g.solve(problem, epsilon=epsilon, solver=solver) for solver in solvers]
+    solutions = [m3g.solve(problem, epsilon=epsilon, solver=solver) for solver in solvers]
     # With a fixed number of steps, no round is added after a discrepancy with the validation sample.
-    trusted = [solution for solution in every if solution.result is m3g.Result.ESTIMATED]
+    trusted = [solution for solution in solutions if solution.result is m3g.Result.ESTIMATED]
     assert len(trusted) >= 6
     for solution in trusted:
         assert solution.num_steps == 8

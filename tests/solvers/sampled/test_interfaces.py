@@ -26,17 +26,17 @@ def test_marginals_pairs_pull_and_the_full_tensor_agree(form, sizes):
     k = len(sizes)
     torch.testing.assert_close(tensor.flatten(1).sum(1), torch.ones(2, dtype=torch.float64))
     for l in range(k):
-        gone = [m + 1 for m in range(k) if m != l]
-        torch.testing.assert_close(coupling.marginal(l), tensor.sum(gone))
+        summed = [m + 1 for m in range(k) if m != l]
+        torch.testing.assert_close(coupling.marginal(l), tensor.sum(summed))
     for l, m in all_edges(k):
-        gone = [other + 1 for other in range(k) if other not in (l, m)]
-        torch.testing.assert_close(coupling.pair(l, m), tensor.sum(gone) if gone else tensor)
+        summed = [other + 1 for other in range(k) if other not in (l, m)]
+        torch.testing.assert_close(coupling.pair(l, m), tensor.sum(summed) if summed else tensor)
     points = problem.tensors[0]
     torch.testing.assert_close(coupling.pull(points), Coupling.pull(coupling, points))
     if form != "products":
         for measure in (coupling, coupling.directional_derivative(points.mean(-1), kernel.half_signs())):
-            found = measure.weighted_pull(points, torch.exp)
-            torch.testing.assert_close(found, Coupling.weighted_pull(measure, points, torch.exp))
+            pulled = measure.weighted_pull(points, torch.exp)
+            torch.testing.assert_close(pulled, Coupling.weighted_pull(measure, points, torch.exp))
             torch.testing.assert_close(measure.product_pull(points), Coupling.product_pull(measure, points))
     plain = Coupling.weighted_pull(coupling, points, torch.ones_like)
     torch.testing.assert_close(plain, coupling.pull(points))
@@ -52,10 +52,10 @@ def test_directional_derivative_matches_finite_differences(form):
     points = problem.tensors[0]
 
     def coupling_along(step):
-        there = kernel.with_base(torch.zeros_like(direction)).coupling_at(
+        moved = kernel.with_base(torch.zeros_like(direction)).coupling_at(
             step * direction, torch.ones(1, 1, dtype=torch.float64)
         )
-        return there, (-there.log_factor + coupling.log_factor).exp()
+        return moved, (-moved.log_factor + coupling.log_factor).exp()
 
     (ahead, grown), (behind, shrunk) = coupling_along(1e-5), coupling_along(-1e-5)
     for measure in (lambda c: c.marginals(), lambda c: c.pull(points)):

@@ -33,6 +33,6 @@ def test_log_kernels_give_the_cost_whichever_view_is_open(kind, cost, sizes):
     shift = sum(part.gather(1, tuples[..., l]) for l, part in enumerate(log_kernel.shift.split(list(sizes), 1)))
     for l in range(len(sizes)):
         own = log_kernel.conditional(l, tuples).gather(2, tuples[..., l : l + 1]).squeeze(2)
-        found = (shift - own - log_kernel.rest(l, tuples)) * EPSILON
-        torch.testing.assert_close(found.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
+        costs = (shift - own - log_kernel.rest(l, tuples)) * EPSILON
+        torch.testing.assert_close(costs.reshape(2, *sizes), problem.dense(), atol=1e-10, rtol=0)
         assert float((own + log_kernel.rest(l, tuples)).abs().max()) <= log_kernel.reach()

@@ -14,9 +14,9 @@ def test_draws_have_the_distribution_of_the_coupling():
     coupling = coupling_of(kernel_list("products", log_kernel_of(problem_of((4, 3, 5)), EPSILON), 0))
     ((_, tensor),) = coupling.rows()
     drawn = coupling.draw(40_000, draws_of(1))[0]
-    places = (drawn[:, 0] * 3 + drawn[:, 1]) * 5 + drawn[:, 2]
-    share = torch.bincount(places, minlength=60) / len(places)
-    torch.testing.assert_close(share.double(), tensor.flatten(), atol=0.012, rtol=0)
+    indices = (drawn[:, 0] * 3 + drawn[:, 1]) * 5 + drawn[:, 2]
+    frequencies = torch.bincount(indices, minlength=60) / len(indices)
+    torch.testing.assert_close(frequencies.double(), tensor.flatten(), atol=0.012, rtol=0)
 
 
 def test_the_gradient_of_the_error_estimate_is_reused(monkeypatch):

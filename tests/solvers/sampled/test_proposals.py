@@ -19,8 +19,8 @@ def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
     problem = problem_of(sizes, cost=as_cost(cost))
     log_kernel = log_kernel_of(problem, EPSILON)
     source, draws = draws_of(0), []
-    for turn in range(400):
-        coupling = coupling_of(kernel_list(form, log_kernel, source, anchored=turn % 2 == 0))
+    for repeat in range(400):
+        coupling = coupling_of(kernel_list(form, log_kernel, source, anchored=repeat % 2 == 0))
         ((_, tensor),) = coupling.rows()
         draws.append(tensor * (-coupling.log_factor).exp().reshape(-1, *[1] * len(sizes)))
     draws = torch.cat(draws)
@@ -28,8 +28,8 @@ def test_the_kernel_is_estimated_without_bias(form, cost, sizes):
     for l, part in enumerate(log_kernel.shift.split(list(sizes), 1)):
         shift = shift + part.reshape([1] + [-1 if m == l else 1 for m in range(len(sizes))])
     true = (shift - problem.dense() / EPSILON).exp()
-    scatter = draws.std(0) / len(draws) ** 0.5
-    score = (draws.mean(0) - true[0]).abs() / (scatter + 1e-9 * true[0])
+    standard_error = draws.std(0) / len(draws) ** 0.5
+    score = (draws.mean(0) - true[0]).abs() / (standard_error + 1e-9 * true[0])
     assert float(score.max()) < 5
     assert abs(float(draws.mean(0).sum() / true.sum()) - 1) < 0.05
 
@@ -43,5 +43,5 @@ def test_anchors_support_a_coupling_with_the_weights():
     ends = torch.cat([part.cumsum(1) for part in target.split(list(sizes), 1)], 1).sort(1).values
     masses = ends.diff(dim=1, prepend=torch.zeros(2, 1, dtype=torch.float64))
     for l, part in enumerate(target.split(list(sizes), 1)):
-        found = torch.zeros_like(part).scatter_add_(1, anchors[..., l], masses)
-        torch.testing.assert_close(found, part)
+        mass = torch.zeros_like(part).scatter_add_(1, anchors[..., l], masses)
+        torch.testing.assert_close(mass, part)

@@ -26,8 +26,8 @@ def solved(views, cost, epsilon=0.1, tol=1e-8, **settings):
 
 
 def is_kept(solution):
-    found = solution.coupling_form.kernel.tables
-    return all(rows.stored is not None for rows in ([found] if isinstance(found, Rows) else found))
+    stored_rows = solution.coupling_form.kernel.tables
+    return all(rows.stored is not None for rows in ([stored_rows] if isinstance(stored_rows, Rows) else stored_rows))
 
 
 @pytest.mark.filterwarnings("ignore::m3g.solvers.SamplingWarning")
@@ -44,7 +44,7 @@ def test_a_streamed_solve_equals_a_stored_one(monkeypatch, cost, form, k, n):
     gap, gradient, stored = solved(views, cost, **settings)
     monkeypatch.setattr(tables, "STORED_FRACTION", 0)
     monkeypatch.setattr(tables, "CHUNK_BYTES", 2_600)
-    # Otherwise Newton steps would differ, equally good but not equal up to rounding.
+    # Otherwise, Newton steps would be equally accurate but differ by more than rounding.
     monkeypatch.setattr(list_ascent, "can_be_stored", lambda *_: True)
     same_gap, same_gradient, streamed = solved(views, cost, **settings)
     assert is_kept(stored)
@@ -84,7 +84,7 @@ def test_memory_stays_below_the_limit_for_every_rank(monkeypatch, cost, form):
 def test_memory_stays_below_the_limit_with_many_features(monkeypatch, cost, form):
     views = noisy_views(4, 6, d=1024)
     gap, gradient, _ = solved(views, cost, rank=400, epsilon=0.2, tol=1e-3, form=form)
-    limit = 2**23  # of which one vector of features per sample takes a fifth
+    limit = 2**23  # one vector of features per sample takes a fifth of it
     lower_limit(monkeypatch, limit)
     with LiveBytes() as live:
         same_gap, same_gradient, solution = solved(views, cost, rank=400, epsilon=0.2, tol=1e-3, form=form)
@@ -103,7 +103,7 @@ def test_the_gradient_of_many_points_forms_no_matrix_of_pairs():
     assert float(gradient.norm()) > 0
 
 
-def test_a_requested_accuracy_may_stream(monkeypatch):
+def test_a_requested_accuracy_may_require_recomputed_rows(monkeypatch):
     lower_limit(monkeypatch, 2**20)
     views = noisy_views(3, 32, dtype=torch.float64)
     _, _, coarse = solved(views, "cv", rank=256, epsilon=0.05, tol=1e-3, form="tuples")
@@ -131,15 +131,15 @@ def test_a_row_larger_than_memory_is_an_error(monkeypatch, limit, message):
 
 
 def test_rows_are_computed_once_if_stored_and_otherwise_in_every_pass():
-    made = []
+    computed = []
 
     def make(rows):
-        made.append((rows.start, rows.stop))
+        computed.append((rows.start, rows.stop))
         return rows
 
     kept, streamed = Rows(make, count=5, step=5), Rows(make, count=5, step=2)
-    assert made == [(0, 5)]
+    assert computed == [(0, 5)]
     for rows in (kept, streamed):
         for _ in range(2):
             assert [chunk for chunk, _ in rows][-1].stop == 5
-    assert made == [(0, 5)] + 2 * [(0, 2), (2, 4), (4, 5)]
+    assert computed == [(0, 5)] + 2 * [(0, 2), (2, 4), (4, 5)]

@@ -37,8 +37,8 @@ def test_agrees_with_the_exact_solver_within_its_own_error(k, n, noise, epsilon,
     assert float(solution.standard_error) < 0.01 * float(exact) + 0.001
     gradient = gradient.double()
     assert float(torch.cosine_similarity(gradient.flatten(), true_gradient.flatten(), dim=0)) > cosine
-    off = float((gradient - true_gradient).norm() / true_gradient.norm())
-    assert off < 2 * float(solution.relative_gradient_error)
+    error = float((gradient - true_gradient).norm() / true_gradient.norm())
+    assert error < 2 * float(solution.relative_gradient_error)
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 128), (4, 32), (4, 64)])
@@ -107,7 +107,7 @@ BOTH_COSTS = pytest.mark.parametrize("cost", [m3g.CircularVariance(), m3g.Circul
 
 
 @BOTH_COSTS
-def test_two_views_need_no_samples(cost):
+def test_two_views_require_no_samples(cost):
     views = noisy_views(2, 20, 1.0, dtype=torch.float64)
     exact, gradient, _ = gap_and_gradient(views, 0.1, auto.Auto(), 1e-9, cost=cost)
     gap, same, solution = gap_and_gradient(views, 0.1, m3g.Sampled(rank=16, seed=0), 1e-9, cost=cost)

@@ -66,7 +66,7 @@ def test_a_teacher_makes_k_problems_of_one_batch():
 
 
 @pytest.mark.parametrize(("cost", "epsilon"), [("cv", 0.05), ("csd", 0.1), ("sqeuclidean", 0.5)])
-def test_missing_points_get_no_gradient(cost, epsilon):
+def test_missing_points_have_zero_gradient(cost, epsilon):
     views = noisy_views(3, 12, 1.0, d=16).requires_grad_()
     mask = torch.ones(3, 12, dtype=torch.bool)
     mask[0, 2] = mask[2, 5] = mask[1, 5] = False
@@ -79,7 +79,7 @@ def test_missing_points_get_no_gradient(cost, epsilon):
     assert bool((views.grad[mask].norm(dim=-1) > 0).all())
 
 
-def test_the_tuples_need_not_fit_into_a_tensor():
+def test_more_tuples_than_fit_into_a_tensor_are_supported():
     views = noisy_views(20, 30, 1.0)
     gap, gradient, solution = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=0))
     again, other, _ = gap_and_gradient(views, 0.05, m3g.Sampled(rank=1024, seed=1))

@@ -16,20 +16,20 @@ def test_draws_have_the_distribution_of_the_coupling(form):
     coupling = coupling_of(kernel)
     ((_, tensor),) = coupling.rows()
     drawn = coupling.draw(40_000, draws_of(1))[0]
-    places = (drawn[:, 0] * 3 + drawn[:, 1]) * 5 + drawn[:, 2]
-    share = torch.bincount(places, minlength=60) / len(places)
-    torch.testing.assert_close(share.double(), tensor.flatten(), atol=0.012, rtol=0)
+    indices = (drawn[:, 0] * 3 + drawn[:, 1]) * 5 + drawn[:, 2]
+    frequencies = torch.bincount(indices, minlength=60) / len(indices)
+    torch.testing.assert_close(frequencies.double(), tensor.flatten(), atol=0.012, rtol=0)
 
 
-def test_sample_weights_are_the_mass_that_is_not_matched():
+def test_sample_weights_are_the_masses_of_the_samples():
     kernel = kernel_list("tuples", log_kernel_of(problem_of(SIZES, b=2), EPSILON), 0, b=2, anchored=False)
     coupling = coupling_of(kernel)
     weights = coupling.sample_weights()
     assert weights.shape == (2, kernel.num_samples)
     # The derivative with respect to the logarithms of the weights of all samples, which are half +1 and half -1.
     signs = [sign.abs() for sign in kernel.half_signs()]
-    moved = coupling.directional_derivative(torch.zeros(2, sum(SIZES), dtype=torch.float64), signs)
-    torch.testing.assert_close(moved.marginal(0).sum(1), weights.sum(1))
+    derivative = coupling.directional_derivative(torch.zeros(2, sum(SIZES), dtype=torch.float64), signs)
+    torch.testing.assert_close(derivative.marginal(0).sum(1), weights.sum(1))
 
 
 def test_values_are_added_at_their_index():

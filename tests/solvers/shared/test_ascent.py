@@ -26,12 +26,12 @@ class Concave:
 
     def evaluate(self, log_scaling):
         self.points.append(log_scaling)
-        off = log_scaling - self.peaks
-        return Point(log_scaling, off.tanh().abs().squeeze(1), -(off.cosh().log()))
+        offset = log_scaling - self.peaks
+        return Point(log_scaling, offset.tanh().abs().squeeze(1), -(offset.cosh().log()))
 
     def direction(self, point, stretch=1.0):
-        off = point.log_scaling - self.peaks
-        return -self.stretch * off.sinh() * off.cosh()
+        offset = point.log_scaling - self.peaks
+        return -self.stretch * offset.sinh() * offset.cosh()
 
     def shortened(self, point, move):
         return move / 4

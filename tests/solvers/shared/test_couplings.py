@@ -30,8 +30,8 @@ def check_consistency(coupling, tensor):
     for l in range(k):
         torch.testing.assert_close(coupling.marginal(l), tensor.sum([a + 1 for a in range(k) if a != l]))
     for l, m in itertools.combinations(range(k), 2):
-        gone = [a + 1 for a in range(k) if a not in (l, m)]
-        torch.testing.assert_close(coupling.pair(l, m), tensor.sum(gone) if gone else tensor)
+        summed = [a + 1 for a in range(k) if a not in (l, m)]
+        torch.testing.assert_close(coupling.pair(l, m), tensor.sum(summed) if summed else tensor)
     points = torch.randn(len(tensor), sum(tensor.shape[1:]), 3, dtype=tensor.dtype)
     torch.testing.assert_close(coupling.pull(points), Coupling.pull(coupling, points))
 

@@ -31,16 +31,16 @@ def system(sizes, dtype=torch.float64):
 def test_the_solution_satisfies_the_system(sizes, fixed, direct_size, monkeypatch):
     monkeypatch.setattr(newton, "DIRECT_SIZE", direct_size)
     pairs, marginals, right = system(sizes)
-    found = newton.solve_newton(pairs, marginals, right, sizes, rtol=1e-9, fixed=fixed)
+    step = newton.solve_newton(pairs, marginals, right, sizes, rtol=1e-9, fixed=fixed)
     matrix = block_matrix(pairs, marginals, sizes)
-    torch.testing.assert_close((matrix @ found.unsqueeze(2)).squeeze(2), right, atol=1e-6, rtol=0)
+    torch.testing.assert_close((matrix @ step.unsqueeze(2)).squeeze(2), right, atol=1e-6, rtol=0)
 
 
 def test_an_indefinite_matrix_is_damped_to_a_mean_of_sinkhorn_updates():
     sizes = (3, 3)
     pairs, marginals, right = system(sizes)
-    found = newton.factorise({(0, 1): 1e6 * pairs[0, 1]}, marginals, right, sizes, dtype=torch.float64)
-    torch.testing.assert_close(found, right / marginals)
+    step = newton.factorise({(0, 1): 1e6 * pairs[0, 1]}, marginals, right, sizes, dtype=torch.float64)
+    torch.testing.assert_close(step, right / marginals)
 
 
 def test_conjugate_gradients_report_whether_they_converged():
@@ -48,15 +48,15 @@ def test_conjugate_gradients_report_whether_they_converged():
     multiply = newton.hessian(pairs, marginals, (8, 9))
     _, converged = newton.conjugate_gradients(multiply, right, marginals, rtol=1e-10, max_steps=1)
     assert not converged
-    found, converged = newton.conjugate_gradients(multiply, right, marginals, rtol=1e-10, max_steps=60)
+    step, converged = newton.conjugate_gradients(multiply, right, marginals, rtol=1e-10, max_steps=60)
     assert converged
-    torch.testing.assert_close(multiply(found), right, atol=1e-8, rtol=0)
+    torch.testing.assert_close(multiply(step), right, atol=1e-8, rtol=0)
 
 
 def test_float32_pairs_are_factorised_in_float64():
     sizes = (5, 4, 6)
     pairs, marginals, right = system(sizes, torch.float32)
-    found = newton.solve_newton(pairs, marginals, right, sizes, rtol=1e-6)
-    assert found.dtype == torch.float64
+    step = newton.solve_newton(pairs, marginals, right, sizes, rtol=1e-6)
+    assert step.dtype == torch.float64
     matrix = block_matrix(pairs, marginals, sizes).double()
-    torch.testing.assert_close((matrix @ found.unsqueeze(2)).squeeze(2), right.double(), atol=1e-4, rtol=0)
+    torch.testing.assert_close((matrix @ step.unsqueeze(2)).squeeze(2), right.double(), atol=1e-4, rtol=0)

@@ -22,7 +22,7 @@ def medium():
 def test_threads_that_overlap_restore_the_setting(medium):
     """The first thread that entered leaves before the second, which entered while the setting was changed."""
     first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
-    seen = []
+    precisions = []
 
     def first():
         with full_precision(CPU):
@@ -35,14 +35,14 @@ def test_threads_that_overlap_restore_the_setting(medium):
         with full_precision(CPU):
             second_in.set()
             first_out.wait(10)
-            seen.append(torch.backends.mkldnn.matmul.fp32_precision)
+            precisions.append(torch.backends.mkldnn.matmul.fp32_precision)
 
     threads = [threading.Thread(target=target) for target in (first, second)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert seen == ["ieee"]  # the first has left, the second still computes in full precision
+    assert precisions == ["ieee"]  # the first has left, the second still computes in full precision
     assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
     assert torch.get_float32_matmul_precision() == "medium"
 

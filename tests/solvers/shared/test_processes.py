@@ -33,23 +33,23 @@ def test_slabs_add_up_to_the_whole(lead, count):
         shard = Shard(processes, lead, SIZES)
         slab = coupling.movedim(lead + 1, 0)[shard.rows].movedim(0, lead + 1)
         assert list(slab.shape[1:]) == shard.own_sizes
-        own = pair_marginals(slab)
-        total, pairs = shard.summed_with_pairs(marginals(slab), own)
+        local = pair_marginals(slab)
+        total, pairs = shard.summed_with_pairs(marginals(slab), local)
         return {
             "marginals": shard.summed(marginals(slab)),
             "with pairs": total,
             **{f"pair {edge}": pair for edge, pair in pairs.items()},
-            "product": shard.hessian(own, marginals(coupling))(vector),
+            "product": shard.hessian(local, marginals(coupling))(vector),
             "joined": shard.joined(shard.own(vector)),
         }
 
-    for found in in_group(count, exchange):
-        torch.testing.assert_close(found["marginals"], marginals(coupling))
-        torch.testing.assert_close(found["with pairs"], marginals(coupling))
+    for results in in_group(count, exchange):
+        torch.testing.assert_close(results["marginals"], marginals(coupling))
+        torch.testing.assert_close(results["with pairs"], marginals(coupling))
         for edge, pair in pair_marginals(coupling).items():
-            torch.testing.assert_close(found[f"pair {edge}"], pair)
-        torch.testing.assert_close(found["product"], expected)
-        torch.testing.assert_close(found["joined"], vector)
+            torch.testing.assert_close(results[f"pair {edge}"], pair)
+        torch.testing.assert_close(results["product"], expected)
+        torch.testing.assert_close(results["joined"], vector)
 
 
 def test_rows_of_all_processes_partition_the_points():
@@ -58,8 +58,8 @@ def test_rows_of_all_processes_partition_the_points():
 
 
 def test_numbers_are_those_of_rank_0():
-    found = in_group(2, lambda processes: processes.from_rank_0([10.0 + processes.rank, 20.0 + processes.rank]))
-    assert found == [[10.0, 20.0], [10.0, 20.0]]
+    results = in_group(2, lambda processes: processes.from_rank_0([10.0 + processes.rank, 20.0 + processes.rank]))
+    assert results == [[10.0, 20.0], [10.0, 20.0]]
 
 
 def test_one_process_reads_its_own_numbers():

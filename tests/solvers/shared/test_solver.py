@@ -21,12 +21,12 @@ class Cautious(Solver):
         return replace(solution, solver=self.name)
 
 
-def test_a_custom_solver_works_in_solve_and_in_the_loss():
+def test_a_custom_solver_is_accepted_by_solve_and_the_loss():
     views = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
-    found = m3g.matching_gap(views, epsilon=0.1, solver=Cautious(), tol=1e-6)
+    gap = m3g.matching_gap(views, epsilon=0.1, solver=Cautious(), tol=1e-6)
     expected = m3g.solve(m3g.CircularVariance()(torch.nn.functional.normalize(views, dim=-1)), epsilon=0.2, tol=1e-6)
     loss = m3g.M3GLoss(0.1, solver=Cautious(), tol=1e-6)
-    assert loss(views) == found
+    assert loss(views) == gap
     assert loss.last.solver == "cautious"
     problem = m3g.CircularVariance()(torch.nn.functional.normalize(views, dim=-1))
     torch.testing.assert_close(
