@@ -12,8 +12,8 @@ OPTIONS = {"labels": "kind", "ignore": ["home"], "batch_size": 8, "encoder": "te
 HEAD = ("photo", "sound", "caption", "age", "colour", "vector", "kind", "home")
 
 
-def rows(folder: Path, n: int, *, seed: int = 0, absent: bool = True) -> list[dict[str, object]]:
-    """Write a table of n rows and the files it refers to; some cells are empty if `absent`."""
+def rows(folder: Path, n: int, *, seed: int = 0, missing: bool = True) -> list[dict[str, object]]:
+    """Write a table of n rows and the files it refers to; some cells are empty if `missing`."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     made = []
@@ -33,9 +33,9 @@ def rows(folder: Path, n: int, *, seed: int = 0, absent: bool = True) -> list[di
             "kind": KINDS[kind],
             "home": f"home {i // 2}",
         }
-        if absent:
-            for place, name in enumerate(("photo", "sound", "caption")):
-                if i % 7 == place:
+        if missing:
+            for remainder, name in enumerate(("photo", "sound", "caption")):
+                if i % 7 == remainder:
                     row[name] = None
             if i % 9 == 0:
                 row["age"] = None

@@ -42,7 +42,7 @@ def rendered(monkeypatch):
 
 
 @pytest.fixture
-def refused(capsys):
+def error_line(capsys):
     """Run a command that must fail with exit code 2 and one line on standard error; return the line."""
 
     def run(*words):
@@ -57,7 +57,7 @@ def refused(capsys):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def data_folder(tmp_path, monkeypatch):
     """An empty working directory; a folder next to it has two valid and several invalid files."""
     files = tmp_path / "files"
     files.mkdir()
@@ -83,7 +83,7 @@ def here(tmp_path, monkeypatch):
     return files
 
 
-def fails(arguments, capsys):
+def error_of(arguments, capsys):
     """Run a command that must fail with exit code 2 and one line on standard error; return the line."""
     code = main([str(argument) for argument in arguments])
     output = capsys.readouterr()

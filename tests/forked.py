@@ -33,7 +33,7 @@ FORK_SERVER.set_forkserver_preload(["forked", "m3g.training.loop.build", "m3g.tr
 
 
 def run(words, folder, logs, *, killed=None):
-    """Return exit code and output; `killed` = (row, seconds) kills it `seconds` after that row of metrics.csv."""
+    """Return exit code and output; `killed` = (row, seconds): kill it `seconds` after step `row` is logged."""
     process = FORK_SERVER.Process(target=_alone, args=(logs, words, folder, killed))
     process.start()
     try:
@@ -129,7 +129,7 @@ def _of_rank(words, folders, killed):
 
 
 def _command(words, folder, killed):
-    # Its data loaders start processes like those of a program.
+    # The fork server sets its own start method; data loaders must use the default of the platform.
     multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
     os.chdir(folder)
     pictures.leave_plots_of_runs_blank()

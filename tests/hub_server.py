@@ -35,8 +35,8 @@ class Hub(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories = {}
-        self.cut = False  # end the next download of the weights half way
-        self.refused: set[str] = set()  # files that the server fails to send
+        self.cut = False  # while True, downloads of the weights end half way
+        self.failing_files: set[str] = set()  # files that the server fails to send
         self.address = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -79,10 +79,10 @@ class Handler(BaseHTTPRequestHandler):
         if info is None and file is None:
             return self.answer({"error": "not found"}, 404)
         name, revision = (info or file)[1], (info or file)[2] or "main"
-        found = self.server.find(name, revision)
-        if found is None:
+        commit_and_files = self.server.find(name, revision)
+        if commit_and_files is None:
             return self.answer({"error": "not found"}, 404, X_Error_Code="RepoNotFound")
-        commit, files = found
+        commit, files = commit_and_files
         if info is not None and "/tree/" in path:
             return self.answer(
                 [
@@ -92,7 +92,7 @@ class Handler(BaseHTTPRequestHandler):
             )
         if info is not None:
             return self.answer({"id": name, "sha": commit, "siblings": [{"rfilename": path} for path in files]})
-        if file[3] in self.server.refused:
+        if file[3] in self.server.failing_files:
             return self.answer({"error": "refused"}, 403)
         content = files.get(file[3])
         if content is None:

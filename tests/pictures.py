@@ -15,8 +15,8 @@ STRONG = 60  # minimum difference between the channels of a colour that is not a
 def colours(path):
     """Return the number of colours in a picture that are not greys."""
     with Image.open(path) as image:
-        found, counts = np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0, return_counts=True)
-    return int(((np.ptp(found.astype(int), axis=1) >= STRONG) & (counts >= PIXELS)).sum())
+        levels, counts = np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0, return_counts=True)
+    return int(((np.ptp(levels.astype(int), axis=1) >= STRONG) & (counts >= PIXELS)).sum())
 
 
 def draw(path, colour, size=(20, 16)):

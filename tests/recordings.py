@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pyedflib
 import wfdb
@@ -42,24 +40,18 @@ def write_physionet(folder, name, *, seconds=200, rate=200, names=PHYSIONET, ann
     home = folder / name
     home.mkdir(parents=True, exist_ok=True)
     signals = np.stack([wave(seconds, rate, 1 + c) for c in range(len(names))], axis=1)
-    here = os.getcwd()
-    os.chdir(home)  # wfdb writes beside the working folder only
-    try:
-        wfdb.wrsamp(
-            name, fs=rate, units=["uV"] * len(names), sig_name=list(names), p_signal=signals, fmt=["16"] * len(names)
-        )
-        # The challenge's .mat files are MATLAB 4: 24 bytes, then the samples as in a .dat file.
-        digital = wfdb.rdrecord(name, physical=False).d_signal.astype(np.int16)
-        savemat(f"{name}.mat", {"val": digital.T}, format="4")
-        (home / f"{name}.dat").unlink()
-        header = home / f"{name}.hea"
-        header.write_text(header.read_text().replace(f"{name}.dat 16 ", f"{name}.mat 16+24 "))
-        if annotated:
-            times = np.array([30, 90, 95, 120])
-            notes = ["W", "N1", "(arousal_rera", "N2"]
-            wfdb.wrann(name, "arousal", times * rate, ["+"] * 4, aux_note=notes)
-    finally:
-        os.chdir(here)
+    units, formats = ["uV"] * len(names), ["16"] * len(names)
+    wfdb.wrsamp(name, rate, units, list(names), p_signal=signals, fmt=formats, write_dir=str(home))
+    # The challenge's .mat files are MATLAB 4: 24 bytes, then the samples as in a .dat file.
+    digital = wfdb.rdrecord(str(home / name), physical=False).d_signal.astype(np.int16)
+    savemat(home / f"{name}.mat", {"val": digital.T}, format="4")
+    (home / f"{name}.dat").unlink()
+    header = home / f"{name}.hea"
+    header.write_text(header.read_text().replace(f"{name}.dat 16 ", f"{name}.mat 16+24 "))
+    if annotated:
+        times = np.array([30, 90, 95, 120])
+        notes = ["W", "N1", "(arousal_rera", "N2"]
+        wfdb.wrann(name, "arousal", times * rate, ["+"] * 4, aux_note=notes, write_dir=str(home))
 
 
 def damaged_folder(tmp_path):

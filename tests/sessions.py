@@ -22,7 +22,7 @@ def run_console(text):
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             code = main(words[1:])
         options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        found = printed.getvalue()
-        assert code == (2 if shown.startswith("m3g: error") else 0), f"{command}\n{found}"
+        output = printed.getvalue()
+        assert code == (2 if shown.startswith("m3g: error") else 0), f"{command}\n{output}"
         if shown.strip():
-            assert doctest.OutputChecker().check_output(shown, found, options), f"{command}\n{found}"
+            assert doctest.OutputChecker().check_output(shown, output, options), f"{command}\n{output}"

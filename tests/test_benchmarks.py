@@ -33,9 +33,9 @@ def test_every_program_rejects_unknown_options(name, monkeypatch, capsys):
     # runpy warns about a module that is already imported.
     monkeypatch.delitem(sys.modules, f"benchmarks.{name}", raising=False)
     monkeypatch.setattr(sys, "argv", [name, "--no-such-option"])
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
-    assert ended.value.code == 2
+    assert raised.value.code == 2
     assert "error: " in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""The options that are read from the sources are those of the classes, and nothing is imported for them."""
+"""Options parsed from source files equal the arguments of the classes, and listing them imports no heavy library."""
 
 import inspect
 import subprocess
@@ -40,11 +40,11 @@ def test_an_entry_may_be_any_function():
     assert entry.options() == ["width", "depth"]
 
 
-def test_nothing_is_imported_to_list_options():
+def test_no_heavy_library_is_imported_to_list_options():
     program = (
         "import sys; from m3g import _catalogue as c; c.reading_options(); "
         "[e.options() for g in (c.LOSSES, c.ENCODERS, c.DATA) for e in g.values()]; "
         "print(sorted({'torch', 'numpy', 'lightning'} & set(sys.modules)))"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "[]\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout == "[]\n"

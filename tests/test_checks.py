@@ -102,19 +102,19 @@ def test_teachers_and_students_of_several_types_are_promoted():
     loss = m3g.M3GLoss()
     exact = loss(X.double(), teacher=X.double().flip(0))
     for student, teacher in ((X, X.double().flip(0)), (X.double(), X.flip(0))):
-        found = loss(student, teacher=teacher)
-        assert found.dtype == torch.float64
-        torch.testing.assert_close(found, exact)
+        value = loss(student, teacher=teacher)
+        assert value.dtype == torch.float64
+        torch.testing.assert_close(value, exact)
 
 
 def test_views_of_several_types_are_matched():
-    found = m3g.match([X[0], X[0].double(), X[0].half()])
-    assert found.tuples.tolist() == [[i, i, i] for i in range(5)]
+    matching = m3g.match([X[0], X[0].double(), X[0].half()])
+    assert matching.tuples.tolist() == [[i, i, i] for i in range(5)]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e8, 1e25])
 @pytest.mark.parametrize("solver", ["auto", m3g.Factored(fixed_steps=10)])
-def test_normalised_views_have_no_scale(scale, solver):
+def test_the_gap_of_normalised_views_does_not_depend_on_their_scale(scale, solver):
     views = (X * scale).requires_grad_()
     gap = m3g.matching_gap(views, epsilon=0.1, solver=solver)
     torch.testing.assert_close(gap, m3g.matching_gap(X, epsilon=0.1, solver=solver), rtol=1e-5, atol=1e-6)

@@ -100,10 +100,10 @@ def test_the_speed_table_of_the_readme_is_the_one_measured():
 def commands(page):
     """The m3g commands on a page, each without what follows as a comment, and the line below it."""
     for text in blocks(page, "", "bash", "text"):
-        start = r"\$ " if re.search(r"^\$ ", text, flags=re.M) else ""  # where a session shows output too
-        # "m3g on 630 rows …" is what a training prints first: the loss and the data.
-        for found in re.finditer(rf"^{start}m3g (?!on \d)(.*)\n(.*)", text, flags=re.M):
-            yield re.split(r" {2,}| > |#", found[1])[0].strip(), found[2]
+        start = r"\$ " if re.search(r"^\$ ", text, flags=re.M) else ""  # in a session, other lines are output
+        # "m3g on 630 rows …" is the first line that a training prints, not a command.
+        for match in re.finditer(rf"^{start}m3g (?!on \d)(.*)\n(.*)", text, flags=re.M):
+            yield re.split(r" {2,}| > |#", match[1])[0].strip(), match[2]
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ def parsed(monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize("page", [page for page in PAGES if list(commands(page))], ids=name)
 def test_commands_parse(page, parsed):
     for command, below in commands(page):
-        written = "--config runs/" in command  # by another command
-        if not written and not below.startswith("m3g: error"):
+        reads_run = "--config runs/" in command  # a file that another command writes
+        if not reads_run and not below.startswith("m3g: error"):
             parsed(command)
 
 
@@ -147,11 +147,11 @@ def test_errors_are_those_shown(tmp_path, monkeypatch, capsys):
 def test_links_between_files_resolve(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for target in re.findall(r"(?:\]\(|src=\")([\w/.-]+\.\w+)", text):
-        found = page.parent / target
-        if "gallery" in found.parts:  # written by a build, from the programs of how_it_works
-            step = found.stem.removeprefix("sphx_glr_").rsplit("_0", 1)[0]
-            found = DOCS / "how_it_works" / ("GALLERY_HEADER.rst" if step == "index" else f"{step}.py")
-        assert found.exists(), f"{name(page)} links to {target}"
+        path = page.parent / target
+        if "gallery" in path.parts:  # written by a build, from the programs of how_it_works
+            step = path.stem.removeprefix("sphx_glr_").rsplit("_0", 1)[0]
+            path = DOCS / "how_it_works" / ("GALLERY_HEADER.rst" if step == "index" else f"{step}.py")
+        assert path.exists(), f"{name(page)} links to {target}"
 
 
 @pytest.mark.parametrize("package", ["m3g", "losses", "nets", "data", "evaluation", "training"])

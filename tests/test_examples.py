@@ -25,7 +25,7 @@ def run(monkeypatch, capsys):
 
 
 def numbers(pattern, text):
-    return [float(found) for found in re.findall(pattern, text)]
+    return [float(number) for number in re.findall(pattern, text)]
 
 
 @pytest.mark.parametrize("n", [4, 6])
@@ -43,7 +43,7 @@ def test_free_points_report_too_few_steps(run, tmp_path):
         run("free_points.py", "--steps", 1, "--out", tmp_path / "points.png")
 
 
-def test_own_loop_learns_to_retrieve_an_object_in_another_view(run):
+def test_a_custom_loop_learns_to_retrieve_an_object_in_another_view(run):
     out = run("own_loop.py", "--epochs", 2)
     gaps, recall = numbers(r"gap ([\d.]+)", out), numbers(r"R@1 +([\d.]+)", out)
     assert gaps[1] < gaps[0]
@@ -64,7 +64,7 @@ def test_a_third_view_improves_the_matching_of_two(run):
 
 
 @pytest.mark.slow
-def test_the_sum_of_two_digits_is_in_no_pair_of_views(run):
+def test_only_losses_of_all_views_learn_the_sum_of_two_digits(run):
     out = run("digit_sum.py", "--steps", 600)
     by_pairs, by_product, by_rest = numbers(r"([\d.]+) %   \(", out)
     assert by_pairs < 20
@@ -77,11 +77,11 @@ def test_the_estimator_and_linear_cca_beat_chance(run):
     rows = [line.split() for line in run("estimator.py", "--epochs", 1).splitlines()[1:]]
     scores = [[float(value) for value in row[-3:]] for row in rows]
     assert len(scores) == 3
-    assert all(all_views > 50 and found > 100 / 400 for all_views, _, found in scores)
+    assert all(all_views > 50 and recall > 100 / 400 for all_views, _, recall in scores)
 
 
 @pytest.mark.slow
-def test_the_process_group_ends_with_its_threads(tmp_path):
+def test_no_thread_outlives_the_process_group(tmp_path):
     """Threads that are alive at shutdown release tensors without the GIL, which aborts the process."""
     script = (
         "import sys; sys.path[:0] = sys.argv[1:]; import several_processes, threads\n"
@@ -89,18 +89,20 @@ def test_the_process_group_ends_with_its_threads(tmp_path):
     )
     alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "0"}
     command = [sys.executable, "-c", script, EXAMPLES, Path(__file__).parent]
-    found = subprocess.run(command, env={**os.environ, **alone}, capture_output=True, text=True, timeout=300)
-    assert found.returncode == 0, found.stderr
+    completed = subprocess.run(command, env={**os.environ, **alone}, capture_output=True, text=True, timeout=300)
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.slow
 def test_two_processes_compute_the_gap_of_one():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    found = subprocess.run([*command, EXAMPLES / "several_processes.py"], capture_output=True, text=True, timeout=300)
-    assert found.returncode == 0, found.stderr
-    one, two = numbers(r"gap ([\d.]+)", found.stdout)
+    completed = subprocess.run(
+        [*command, EXAMPLES / "several_processes.py"], capture_output=True, text=True, timeout=300
+    )
+    assert completed.returncode == 0, completed.stderr
+    one, two = numbers(r"gap ([\d.]+)", completed.stdout)
     assert one == two
-    assert numbers(r"gradients (\S+)", found.stdout)[0] < 1e-6
+    assert numbers(r"gradients (\S+)", completed.stdout)[0] < 1e-6
 
 
 def test_every_example_is_short_and_tested():

@@ -16,12 +16,12 @@ WORDS = ["train", "--loop.devices", "2", "--loop.accelerator", "cpu", "--loop.ev
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def started(pid):
+def child_processes(pid):
     """Return the child processes of a process."""
-    found = []
+    children = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, task.read_text().split())
-    return found
+        children += map(int, task.read_text().split())
+    return children
 
 
 def memory(pid):
@@ -40,8 +40,10 @@ def has_begun(folder, pid):
 
 MOMENTS = {
     "imports of the command": lambda folder, pid: memory(pid) > 40,
-    "start of the processes": lambda folder, pid: len(started(pid)) == 2,
-    "imports of the processes": lambda folder, pid: len(started(pid)) == 2 and min(map(memory, started(pid))) > 60,
+    "start of the processes": lambda folder, pid: len(child_processes(pid)) == 2,
+    "imports of the processes": lambda folder, pid: (
+        len(child_processes(pid)) == 2 and min(map(memory, child_processes(pid))) > 60
+    ),
     "training": has_begun,
 }
 
@@ -58,7 +60,7 @@ def interrupts_are_not_ignored():
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the moment is read from /proc (Linux)")
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="m3g refuses more processes than cores")
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_an_interrupt_of_several_processes_is_one_line(tmp_path, moment):
+def test_an_interrupt_of_several_processes_prints_one_line(tmp_path, moment):
     process = subprocess.Popen(
         [sys.executable, "-m", "m3g", *WORDS, "--loop.epochs", "1000"],
         cwd=tmp_path,
@@ -72,7 +74,7 @@ def test_an_interrupt_of_several_processes_is_one_line(tmp_path, moment):
         while not MOMENTS[moment](tmp_path, process.pid):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.005)
-        children = started(process.pid)
+        children = child_processes(process.pid)
         os.killpg(process.pid, signal.SIGINT)
         _, error = process.communicate(timeout=240)
     finally:
@@ -141,7 +143,7 @@ def test_an_interrupt_has_one_effect(tmp_path, when):
         "from __main__ import interrupt, time\ninterrupt()\ninterrupt()\ntime.sleep(600)\n"
     )
     program, expected = PROGRAMS[when]
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", BEGIN + program],
         cwd=tmp_path,
         env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(Path(m3g.__file__).parents[1]), "."])},
@@ -149,7 +151,7 @@ def test_an_interrupt_has_one_effect(tmp_path, when):
         text=True,
         timeout=120,
     )
-    assert (ended.returncode, ended.stderr.strip()) == expected
+    assert (completed.returncode, completed.stderr.strip()) == expected
 
 
 def test_ignored_signals_do_not_stop_several_processes():

@@ -1,4 +1,4 @@
-"""`import m3g` is light: torch is imported with the first name that requires it; public names are complete."""
+"""`import m3g` is lazy: torch is imported with the first name that requires it; public names are complete."""
 
 import re
 import subprocess
@@ -14,8 +14,8 @@ SOURCES = sorted(Path(m3g.__file__).parent.rglob("*.py"))
 
 def test_the_import_loads_neither_torch_nor_numpy():
     program = "import m3g, sys; print(sorted({'torch', 'numpy', 'scipy'} & set(sys.modules)))"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "[]\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout == "[]\n"
 
 
 def test_every_public_name_is_listed_and_found():
@@ -27,8 +27,8 @@ def test_every_public_name_is_listed_and_found():
 
 def test_submodules_are_attributes():
     program = "import m3g; print(m3g.losses.build('m3g').tol, m3g.solvers.Auto.__name__)"
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "0.001 Auto\n"
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout == "0.001 Auto\n"
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -37,8 +37,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_python_suggests_the_name_that_is_similar_to_a_misspelt_one():
-    ended = subprocess.run([sys.executable, "-c", "import m3g; m3g.M3Gloss"], capture_output=True, text=True)
-    assert ended.stderr.endswith("has no attribute 'M3Gloss'. Did you mean: 'M3GLoss'?\n")
+    completed = subprocess.run([sys.executable, "-c", "import m3g; m3g.M3Gloss"], capture_output=True, text=True)
+    assert completed.stderr.endswith("has no attribute 'M3Gloss'. Did you mean: 'M3GLoss'?\n")
 
 
 def test_no_module_requires_unix():

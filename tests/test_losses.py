@@ -17,7 +17,7 @@ def batch(*, k=3, n=N, d=6, seed=0, dtype=torch.float32):
     return torch.randn(k, n, d, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def absent_points(k=3, n=N):
+def mask_with_missing_points(k=3, n=N):
     mask = torch.rand(k, n, generator=torch.Generator().manual_seed(1)) < 0.6
     mask[:, :3] = True
     return mask
@@ -43,7 +43,7 @@ def test_accepts_a_sequence_and_a_tensor(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_mask_with_everything_present_changes_nothing(name):
+def test_a_mask_without_missing_points_has_no_effect(name):
     views = batch(dtype=torch.float64)
     value, gradient = value_and_gradient(name, views)
     masked_value, masked_gradient = value_and_gradient(name, views, mask=torch.ones(3, N, dtype=torch.bool))
@@ -52,8 +52,8 @@ def test_a_mask_with_everything_present_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_values_at_missing_points_change_nothing(name):
-    mask = absent_points()
+def test_values_at_missing_points_have_no_effect(name):
+    mask = mask_with_missing_points()
     assert not mask.all()
     values, gradients = [], []
     for filling in (0.0, 1e3, float("nan"), float("inf")):
@@ -73,7 +73,7 @@ def test_values_at_missing_points_change_nothing(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_missing_points_change_the_loss(name):
-    assert not torch.isclose(build(name)(batch(), mask=absent_points()), build(name)(batch()), rtol=1e-4)
+    assert not torch.isclose(build(name)(batch(), mask=mask_with_missing_points()), build(name)(batch()), rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -132,7 +132,7 @@ def test_a_small_step_against_the_gradient_lowers_the_loss(name):
 
 
 @pytest.mark.parametrize("name", TEACHABLE)
-def test_the_teacher_gets_no_gradient_and_affects_the_loss(name):
+def test_the_teacher_has_no_gradient_and_affects_the_loss(name):
     student, teacher = batch(dtype=torch.float64).requires_grad_(), batch(seed=9, dtype=torch.float64)
     teacher.requires_grad_()
     value = build(name)(student, teacher=teacher)
@@ -143,8 +143,8 @@ def test_the_teacher_gets_no_gradient_and_affects_the_loss(name):
 
 
 @pytest.mark.parametrize("name", TEACHABLE)
-def test_missing_points_of_the_teacher_change_nothing(name):
-    mask = absent_points()
+def test_missing_points_of_the_teacher_have_no_effect(name):
+    mask = mask_with_missing_points()
     values = []
     for filling in (0.0, float("nan")):
         teacher = batch(seed=9)

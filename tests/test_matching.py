@@ -44,16 +44,16 @@ def test_permuted_noisy_copies_are_found(k, n, seed, dtype, cost):
 
 @settings(deadline=None, max_examples=15)
 @given(n=st.integers(2, 12), seed=st.integers(0, 1000))
-def test_two_views_and_a_sharp_epsilon_are_the_assignment(n, seed):
+def test_two_views_at_a_small_epsilon_have_the_optimal_assignment(n, seed):
     a, b = np.random.default_rng(seed).standard_normal((2, n, 6))
     matched = m3g.match([a, b], epsilon=0.002)
-    assume((matched.probabilities > 0.9).all())  # else another assignment costs nearly as little
+    assume((matched.probabilities > 0.9).all())  # otherwise, another assignment has nearly the same cost
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (a, b)]
     costs = ((unit[0][:, None] - unit[1][None]) ** 2).sum(-1)
     assert matched.tuples[:, 1].tolist() == linear_sum_assignment(costs)[1].tolist()
 
 
-def test_the_exact_solver_gives_the_assignment_itself():
+def test_the_exact_solver_returns_the_optimal_assignment():
     a, b = np.random.default_rng(3).standard_normal((2, 30, 6))
     matched = m3g.match([a, b], epsilon=0.0, solver="linear-program", cost="sqeuclidean", normalize=False)
     costs = ((a[:, None] - b[None]) ** 2).sum(-1)
@@ -87,12 +87,12 @@ def test_sizes_may_differ_and_probabilities_are_conditional(sizes, seed):
 def test_local_search_finds_the_result_of_exhaustive_search(k, n, seed, cost):
     views, _ = shuffled_copies(k, n, 8, noise=0.1, seed=seed)
     options = {"cost": cost, "epsilon": 0.05, "tol": 1e-8}
-    whole = m3g.match(views, **options)
+    exhaustive = m3g.match(views, **options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "MAX_TUPLES", 0)
         searched = m3g.match(views, **options)
-    assert torch.equal(whole.tuples, searched.tuples)
-    assert torch.allclose(whole.probabilities, searched.probabilities, atol=1e-6)
+    assert torch.equal(exhaustive.tuples, searched.tuples)
+    assert torch.allclose(exhaustive.probabilities, searched.probabilities, atol=1e-6)
 
 
 def test_many_views_are_matched_by_sampling():

@@ -26,7 +26,7 @@ from m3g._options import Processor, in_words, matches, typed
         ("c", Literal["a", "b"], False),
     ],
 )
-def test_a_value_fits_its_annotation(value, hint, expected):
+def test_values_are_compared_with_annotations(value, hint, expected):
     assert matches(value, hint) is expected
 
 

@@ -41,7 +41,7 @@ def test_one_to_one_puts_every_row_into_one_tuple(sizes, seed, unmatched):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_to_one_of_two_views_is_the_assignment_of_least_cost(seed):
+def test_one_to_one_of_two_views_is_the_assignment_of_minimum_cost(seed):
     a, b = np.random.default_rng(seed).standard_normal((2, 20, 6))
     matched = m3g.match([a, b], epsilon=0.1, cost="sqeuclidean", normalize=False, one_to_one=True)
     costs = ((a[:, None] - b[None]) ** 2).sum(-1)
@@ -58,7 +58,7 @@ def test_one_to_one_costs_little_more_than_the_best_polymatching(seed):
 
 
 def test_one_to_one_is_better_than_assigning_every_view_to_the_first():
-    right = []
+    correct = []
     for seed in range(5):
         views, numbers = hidden_copies(3, 60, 0, noise=0.8, seed=seed)
         unit = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in views]
@@ -66,9 +66,9 @@ def test_one_to_one_is_better_than_assigning_every_view_to_the_first():
         matched = m3g.match(views, one_to_one=True)
         assert cost_of(views, matched.tuples) < cost_of(views, torch.from_numpy(pairwise))
         objects = [np.stack([numbers[l][t[:, l]] for l in range(3)], 1) for t in (matched.tuples.numpy(), pairwise)]
-        right.append([(o == np.roll(o, 1, axis=1)).mean() for o in objects])
-    ours, theirs = np.mean(right, axis=0)
-    assert ours > theirs + 0.05
+        correct.append([(o == np.roll(o, 1, axis=1)).mean() for o in objects])
+    one_to_one, to_first = np.mean(correct, axis=0)
+    assert one_to_one > to_first + 0.05
 
 
 def test_rows_without_a_partner_are_not_matched():
@@ -77,17 +77,15 @@ def test_rows_without_a_partner_are_not_matched():
     matched = m3g.match(views, allow_unmatched=True)
     assert len(forced.tuples) == 100
     assert [forced.unused(l) for l in range(3)] == [0, 0, 0]
-    named = [
-        {numbers[l][row] for l, row in enumerate(rows) if row >= 0} for rows in matched.tuples.tolist()
-    ]  # fmt: skip
-    assert sum(len(names) > 1 for names in named) <= 1
+    objects = [{numbers[l][row] for l, row in enumerate(rows) if row >= 0} for rows in matched.tuples.tolist()]
+    assert sum(len(numbers_of_tuple) > 1 for numbers_of_tuple in objects) <= 1
     assert all(abs(matched.unused(l) - 20) <= 2 for l in range(3))
-    whole = (matched.tuples >= 0).all(1)
-    assert 78 <= int(whole.sum()) <= 80
+    complete = (matched.tuples >= 0).all(1)
+    assert 78 <= int(complete.sum()) <= 80
     assert (matched.tuples[:100, 0] == torch.arange(100)).all()
 
 
-def test_an_object_that_the_anchor_lacks_gets_a_tuple():
+def test_an_object_missing_from_the_anchor_view_has_a_tuple():
     rng = np.random.default_rng(0)
     objects = rng.standard_normal((31, 16))
     views = [objects[:30], objects[1:], objects[1:]]
@@ -99,11 +97,12 @@ def test_an_object_that_the_anchor_lacks_gets_a_tuple():
 def calibration_error(matched, numbers, *, without=()):
     """Expected calibration error of the memberships of rows of objects that are not in `without`."""
     objects = np.stack([numbers[l][matched.tuples[:, l]] for l in range(3)], 1)
-    right = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(3)], 1)
+    correct = np.stack([(np.delete(objects, l, 1) == objects[:, [l]]).any(1) for l in range(3)], 1)
     tested = ~np.isin(objects, without)
-    right, sure = right[tested], matched.memberships.numpy()[tested]
-    part = np.minimum((5 * sure).astype(int), 4)
-    return sum(abs(right[part == b].mean() - sure[part == b].mean()) * (part == b).mean() for b in np.unique(part))
+    correct, probabilities = correct[tested], matched.memberships.numpy()[tested]
+    bins = np.minimum((5 * probabilities).astype(int), 4)
+    parts = [bins == b for b in np.unique(bins)]
+    return sum(abs(correct[part].mean() - probabilities[part].mean()) * part.mean() for part in parts)
 
 
 @pytest.mark.parametrize(("noise", "orphans"), [(0.3, 0), (0.3, 20), (0.6, 10)])
@@ -116,7 +115,7 @@ def test_memberships_are_calibrated(noise, orphans):
 
 
 def test_known_objects_calibrate_the_memberships():
-    """In groups of similar objects, wrong pairs are more similar than the normal model of the scores allows."""
+    """In groups of similar objects, wrong pairs are more similar than a normal model of the scores predicts."""
     errors = []
     for seed in range(3):
         rng = np.random.default_rng(seed)
@@ -136,9 +135,9 @@ def test_known_objects_calibrate_the_memberships():
 def test_known_objects_set_the_limit_of_unmatched_rows():
     views, numbers = hidden_copies(3, 60, 20, noise=0.6, seed=0)
     known = np.stack([numbers[l].argsort()[:30] for l in range(3)], 1)
-    strangers = known.copy()
-    strangers[:, 1:] = -1  # rows of view 0 without any partner
-    few, many = (m3g.match(views, allow_unmatched=True, known=rows) for rows in (strangers, known))
+    unpaired = known.copy()
+    unpaired[:, 1:] = -1  # rows of view 0 without any partner
+    few, many = (m3g.match(views, allow_unmatched=True, known=rows) for rows in (unpaired, known))
     assert few.unused(0) > many.unused(0)
 
 

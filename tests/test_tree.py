@@ -11,8 +11,8 @@ TOOLS = {"fuzz"}  # programs of their own, with tests
 
 def packages(root):
     """Folders with Python files below a root, relative to it."""
-    found = {path.parent.relative_to(root) for path in root.rglob("*.py")}
-    return {folder for folder in found if folder.parts and folder.parts[0] not in TOOLS}
+    folders = {path.parent.relative_to(root) for path in root.rglob("*.py")}
+    return {folder for folder in folders if folder.parts and folder.parts[0] not in TOOLS}
 
 
 def test_every_folder_of_tests_mirrors_a_package():
@@ -20,7 +20,7 @@ def test_every_folder_of_tests_mirrors_a_package():
 
 
 def modules(package):
-    """Modules of a package, or of the package itself for None, without those that only start or export something."""
+    """Modules of a subpackage, or of m3g itself for None, without `__init__` and `__main__`."""
     files = PACKAGE.glob("*.py") if package is None else (PACKAGE / package).rglob("*.py")
     return [file.relative_to(PACKAGE) for file in sorted(files) if not file.stem.startswith("__")]
 

@@ -1,4 +1,4 @@
-"""Numbers and names from users: one sentence with the argument, the requirement and the value."""
+"""Checks of numbers and names: errors state the argument, the requirement and the value."""
 
 import numpy as np
 import pytest

@@ -60,24 +60,24 @@ def reported(tmp_path_factory):
     """Exit codes, imported heavy libraries and standard error of all invalid commands."""
     words = json.dumps([command.split() for command in WRONG])
     command = [sys.executable, "-c", PROGRAM, words, json.dumps(HEAVY)]
-    ended = subprocess.run(command, cwd=tmp_path_factory.mktemp("empty"), capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    codes, loaded = json.loads(ended.stdout.splitlines()[-1])
-    return codes, loaded, ended.stderr.splitlines()
+    completed = subprocess.run(command, cwd=tmp_path_factory.mktemp("empty"), capture_output=True, text=True)
+    assert completed.returncode == 0, completed.stderr
+    codes, loaded = json.loads(completed.stdout.splitlines()[-1])
+    return codes, loaded, completed.stderr.splitlines()
 
 
 def test_a_misspelt_name_is_reported_in_one_line_with_the_nearest_one(reported):
     codes, _, lines = reported
     assert codes == [2] * len(WRONG)
     assert len(lines) == len(WRONG), lines
-    for line, (command, meant) in zip(lines, WRONG.items()):
+    for line, (command, suggestion) in zip(lines, WRONG.items()):
         assert line.startswith("m3g: error: "), command
-        assert line.endswith(f": did you mean {meant}?"), line
+        assert line.endswith(f": did you mean {suggestion}?"), line
 
 
 @pytest.mark.parametrize("words", [["train", "data.csv"], ["train", "a.npy", "b.npy"]], ids=" ".join)
-def test_files_without_an_option_are_reported_with_the_options_for_files(refused, words):
-    assert refused(*words).endswith(f"got {words[1]}: pass files with --table or --views.")
+def test_files_without_an_option_are_reported_with_the_options_for_files(error_line, words):
+    assert error_line(*words).endswith(f"got {words[1]}: pass files with --table or --views.")
 
 
 MISSING = {
@@ -93,20 +93,20 @@ MISSING = {
 def test_missing_files_are_reported_before_heavy_libraries_are_loaded(tmp_path):
     words = json.dumps([command.split() for command in MISSING])
     command = [sys.executable, "-c", PROGRAM, words, json.dumps(HEAVY)]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert json.loads(ended.stdout) == [[2] * len(MISSING), []]
-    for line, option in zip(ended.stderr.splitlines(), MISSING.values(), strict=True):
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(completed.stdout) == [[2] * len(MISSING), []]
+    for line, option in zip(completed.stderr.splitlines(), MISSING.values(), strict=True):
         assert line.startswith(f"m3g: error: {option} must be a file or folder that exists, got 'no"), line
 
 
-def test_an_option_without_its_value_is_reported(refused):
-    assert refused("train", "--out").endswith("--out must have a value, got none.")
-    assert refused("match", "a.npy", "b.npy", "--known").endswith("--known must have a value, got none.")
+def test_an_option_without_its_value_is_reported(error_line):
+    assert error_line("train", "--out").endswith("--out must have a value, got none.")
+    assert error_line("match", "a.npy", "b.npy", "--known").endswith("--known must have a value, got none.")
 
 
 def test_a_group_of_settings_may_be_a_mapping():
-    given = read_settings(["--loss_options", "{epsilon: 0.1}", "--loop={epochs: 3}"])
-    assert given.settings == {"loss_options": {"epsilon": 0.1}, "loop": {"epochs": 3}}
+    parsed = read_settings(["--loss_options", "{epsilon: 0.1}", "--loop={epochs: 3}"])
+    assert parsed.settings == {"loss_options": {"epsilon": 0.1}, "loop": {"epochs": 3}}
     assert read_settings(["--view", "a.npy"]).others == ["--view", "a.npy"]
 
 
@@ -125,14 +125,14 @@ with contextlib.redirect_stdout(io.StringIO()):
             main([command, "--help"])
 print(sorted(set(sys.argv[1:]) & set(sys.modules)))
 """
-    ended = subprocess.run([sys.executable, "-c", program, *HEAVY], cwd=tmp_path, capture_output=True, text=True)
-    assert ended.stdout == "[]\n", ended.stderr
+    completed = subprocess.run([sys.executable, "-c", program, *HEAVY], cwd=tmp_path, capture_output=True, text=True)
+    assert completed.stdout == "[]\n", completed.stderr
 
 
 @pytest.mark.parametrize("words", [["--view.phto.size", "9"], ["--view.phot.encoder", "conv"]], ids=" ".join)
-def test_a_misspelt_view_is_reported_with_the_nearest_one(tmp_path, refused, words):
+def test_a_misspelt_view_is_reported_with_the_nearest_one(tmp_path, error_line, words):
     lines = [f"{i % 4},text number {i},{i / 7}" for i in range(20)]
     (tmp_path / "t.csv").write_text("\n".join(["age,photo,size", *lines]) + "\n")
-    line = refused("train", "--table", tmp_path / "t.csv", *words, "--out", tmp_path / "run")
+    line = error_line("train", "--table", tmp_path / "t.csv", *words, "--out", tmp_path / "run")
     assert line.endswith("did you mean photo?"), line
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""`m3g evaluate` with a held-out domain."""
+"""The evaluation of a run with a held-out domain."""
 
 import itertools
 import json

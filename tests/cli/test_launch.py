@@ -49,7 +49,7 @@ def test_processes_that_the_command_starts_fail_in_one_line_while_they_train(tmp
 
 
 def test_a_process_ends_when_its_parent_has_ended(tmp_path):
-    """Simulate a killed parent: another process is the parent now."""
+    """Simulate a killed parent: the id in M3G_STARTED_BY is not that of the parent process."""
     script = "import time; from m3g.cli.launch import end_with_parent; end_with_parent(); time.sleep(1000)"
     environment = {**ENVIRONMENT, "M3G_STARTED_BY": "0"}
     assert subprocess.run([sys.executable, "-c", script], env=environment, timeout=300).returncode == 2
@@ -66,8 +66,10 @@ def test_processes_of_a_group_and_interrupted_ones_skip_the_shutdown_of_python(c
         f"leave({code})"
     )
     environment = {**ENVIRONMENT, **environment}
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout) == (code, "registered\n" if code == 0 else "")
+    completed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True
+    )
+    assert (completed.returncode, completed.stdout) == (code, "registered\n" if code == 0 else "")
 
 
 def test_the_installed_command_skips_the_shutdown_too():
@@ -78,9 +80,11 @@ def test_the_installed_command_skips_the_shutdown_too():
         f"threading.Thread(target=time.sleep, args=[1000]).start(); sys.exit({function}())"
     )
     environment = {**ENVIRONMENT, "TORCHELASTIC_RUN_ID": "test"}
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith("m3g ")
+    completed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, timeout=300, capture_output=True, text=True
+    )
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.startswith("m3g ")
 
 
 @pytest.mark.slow
@@ -98,7 +102,7 @@ def test_a_process_that_fails_alone_stops_all(tmp_path, rank, when, torchrun):
         huge = np.full((60, 5), 1e30, dtype=np.float32)
         np.save(tmp_path / rank / "b.npy", huge)
     arguments = ["--views", "a.npy", "b.npy", "--data_options.batch_size", "20", "--data_options.standardize", "false"]
-    arguments += ["--encoder", "mlp"]  # a start at linear CCA would fail in another way on such numbers
+    arguments += ["--encoder", "mlp"]  # initialisation with linear CCA would raise another error
     code, output = torchrun("train", *SMALL, *arguments, "--out", "run", folders=[tmp_path / "0", tmp_path / "1"])
     assert code == 2
     assert output.count("m3g: error:") == 1, output
@@ -109,9 +113,9 @@ def test_a_process_that_fails_alone_stops_all(tmp_path, rank, when, torchrun):
         assert not (tmp_path / "0" / "run").exists()
 
 
-def test_more_devices_than_exist_are_rejected(refused, tmp_path, monkeypatch):
+def test_more_devices_than_exist_are_rejected(error_line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = refused("train", "--loop.devices", "9999", "--loop.accelerator", "cpu")
+    line = error_line("train", "--loop.devices", "9999", "--loop.accelerator", "cpu")
     assert "loop.devices must be at most" in line
     assert "got 9999" in line
     assert list(tmp_path.iterdir()) == []

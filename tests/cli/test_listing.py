@@ -50,4 +50,4 @@ def test_every_option_is_explained(capsys, monkeypatch, command, name):
     options = [line for line in output.splitlines() if line.startswith("│ ") and not line.startswith("│   ")]
     assert len(options) >= 3
     for line in options:
-        assert line.strip("│ ").count("│") == 2, f"{line} has no meaning"
+        assert line.strip("│ ").count("│") == 2, f"{line} has no explanation"

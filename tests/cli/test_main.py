@@ -9,18 +9,20 @@ import pytest
 import torch
 from PIL import Image
 
-from fixtures import QUICK, fails
+from fixtures import QUICK, error_of
 from m3g.cli import main
 
 
-def test_an_existing_run_folder_is_not_touched(here, capsys):
-    (here / "run").mkdir()
-    assert "does: choose another name" in fails(["train", *QUICK, "--out", here / "run"], capsys)
-    assert list((here / "run").iterdir()) == []
+def test_an_existing_run_folder_is_not_touched(data_folder, capsys):
+    (data_folder / "run").mkdir()
+    assert "does: choose another name" in error_of(["train", *QUICK, "--out", data_folder / "run"], capsys)
+    assert list((data_folder / "run").iterdir()) == []
 
 
-def test_resume_rejects_other_settings(here, capsys):
-    assert "combined with settings other than" in fails(["train", "--resume", here, "--loop.devices", "7"], capsys)
+def test_resume_rejects_other_settings(data_folder, capsys):
+    assert "combined with settings other than" in error_of(
+        ["train", "--resume", data_folder, "--loop.devices", "7"], capsys
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,8 @@ def test_resume_rejects_other_settings(here, capsys):
         (["evaluate", ".", "--few_shots", "true"], "got --few_shots: did you mean --few_shot?"),
     ],
 )
-def test_wrong_arguments_of_other_commands_are_reported_in_one_line(here, capsys, arguments, message):
-    assert message in fails(arguments, capsys)
+def test_wrong_arguments_of_other_commands_are_reported_in_one_line(data_folder, capsys, arguments, message):
+    assert message in error_of(arguments, capsys)
     assert list(Path.cwd().iterdir()) == []
 
 
@@ -56,7 +58,7 @@ def test_a_damaged_image_is_reported_even_by_a_data_worker(tmp_path, monkeypatch
     (tmp_path / "images" / "ape" / "broken.png").write_text("not an image")
     options = {"root": "images", "size": 16, "batch_size": 9, "val": 0, "test": 0, "num_workers": workers}
     words = [word for name, value in options.items() for word in (f"--data_options.{name}", str(value))]
-    line = fails(["train", "--data", "images", *words, *QUICK], capsys)
+    line = error_of(["train", "--data", "images", *words, *QUICK], capsys)
     assert (
         line == "m3g: error: images must be readable except for at most 1 %, got 1 damaged of 9: images/ape/broken.png."
     )
@@ -64,30 +66,32 @@ def test_a_damaged_image_is_reported_even_by_a_data_worker(tmp_path, monkeypatch
 
 def test_a_missing_run_is_reported_before_heavy_libraries_are_imported(tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "m3g", "evaluate", "missing"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert ended.returncode == 2
-    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")}
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert completed.returncode == 2
+    loaded = {
+        line.rpartition("|")[2].strip() for line in completed.stderr.splitlines() if line.startswith("import time:")
+    }
     assert "m3g.cli.main" in loaded
     assert loaded.isdisjoint({"lightning", "transformers", "sklearn", "matplotlib", "pandas", "kornia"})
 
 
-def test_a_warning_is_one_line_without_source_code(here):
+def test_a_warning_is_one_line_without_source_code(data_folder):
     command = [sys.executable, "-m", "m3g", "train", "--views", "a.npy", "b.npy", "--loss", "mcca", "--dry-run"]
-    ended = subprocess.run(command, cwd=here, capture_output=True, text=True)
-    assert ended.returncode == 0
-    (line,) = ended.stderr.splitlines()
+    completed = subprocess.run(command, cwd=data_folder, capture_output=True, text=True)
+    assert completed.returncode == 0
+    (line,) = completed.stderr.splitlines()
     assert line.startswith("m3g: warning: mcca requires batches of at least twice as many points as dimensions")
 
 
-def test_debug_shows_the_traceback(here, capsys):
+def test_debug_shows_the_traceback(data_folder, capsys):
     assert main(["train", "--debug", "--loss", "nonsense"]) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pretrained", ["true", "false"])
-def test_a_pretrained_encoder_requires_the_hub(here, capsys, no_hub, pretrained):
+def test_a_pretrained_encoder_requires_the_hub(data_folder, capsys, no_hub, pretrained):
     options = ["--encoder_options.model", "nobody/nothing", "--encoder_options.pretrained", pretrained]
-    line = fails(["train", "--encoder", "transformers", *options], capsys)
+    line = error_of(["train", "--encoder", "transformers", *options], capsys)
     assert "check the name and that the hub is reachable" in line
     assert list(Path.cwd().iterdir()) == []
 
@@ -105,7 +109,7 @@ def test_a_run_that_was_tampered_with_is_not_resumed(copy, capsys, file, old, ne
     content = (copy / file).read_text()
     assert old in content
     (copy / file).write_text(content.replace(old, new, 1))
-    assert message in fails(["train", "--resume", copy], capsys)
+    assert message in error_of(["train", "--resume", copy], capsys)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_a_model_that_was_tampered_with_is_not_read(copy, capsys, old, new, mess
     assert old in content
     (copy / "model.json").write_text(content.replace(old, new, 1))
     for command in (["evaluate", copy], ["embed", copy, "--out", "emb.npz"]):
-        assert message in fails(command, capsys)
+        assert message in error_of(command, capsys)
 
 
 def test_resuming_a_finished_run_evaluates_it_again(copy, capsys):
@@ -142,18 +146,18 @@ def test_a_pickle_in_a_checkpoint_is_not_executed(copy, capsys):
             return (open, (str(trace), "w"))
 
     torch.save({"m3g_checkpoint": 1, "state": Malicious()}, copy / "checkpoints" / "last.ckpt")
-    message = fails(["train", "--resume", copy], capsys)
+    message = error_of(["train", "--resume", copy], capsys)
     assert "damaged or was written by another program" in message
     assert "\x1b" not in message
     assert not trace.exists()
 
 
-def test_a_run_is_not_resumed_on_other_rows(here, capsys):
-    views = [here / "a.npy", here / "b.npy"]
+def test_a_run_is_not_resumed_on_other_rows(data_folder, capsys):
+    views = [data_folder / "a.npy", data_folder / "b.npy"]
     options = ["--data_options.batch_size", "20", "--out", "run"]
     assert main(["train", *QUICK, "--views", *map(str, views), *options]) == 0
     capsys.readouterr()
     for view in views:
         np.save(view, np.load(view)[:-1])
-    line = fails(["train", "--resume", "run"], capsys)
+    line = error_of(["train", "--resume", "run"], capsys)
     assert "data must have the 42 training rows with which the run started, got 41" in line

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fixtures import fails, table
+from fixtures import error_of, table
 from m3g.cli import main
 
 
@@ -38,9 +38,9 @@ def test_match_accepts_different_sizes(files, capsys):
     rows = table("table.csv")
     assert len(rows) == 24
     assert [int(row["a"]) for row in rows] == [i for i in range(12) for _ in range(2)]
-    there = [row for row in rows[::2] if files["a"][int(row["a"])] in files["c"]]
+    paired = [row for row in rows[::2] if files["a"][int(row["a"])] in files["c"]]
     # A row of c has the mass of one and a half rows of a, which is sufficient for its partner.
-    assert all(files["c"][int(row["c"])] == files["a"][int(row["a"])] for row in there)
+    assert all(files["c"][int(row["c"])] == files["a"][int(row["a"])] for row in paired)
 
 
 def test_match_one_to_one_uses_no_row_twice(files, capsys):
@@ -83,10 +83,10 @@ def test_match_does_not_match_rows_without_a_partner(files, capsys):
     ],
 )
 def test_wrong_arguments_of_match_are_rejected(files, capsys, arguments, message):
-    assert message in fails(["match", *arguments], capsys)
+    assert message in error_of(["match", *arguments], capsys)
 
 
-def test_known_objects_are_read_from_a_file(tmp_path, capsys, refused):
+def test_known_objects_are_read_from_a_file(tmp_path, capsys, error_line):
     rng = np.random.default_rng(0)
     objects = rng.standard_normal((30, 6))
     for name in "ab":
@@ -118,8 +118,8 @@ def test_known_objects_are_read_from_a_file(tmp_path, capsys, refused):
     assert printed[0] == printed[1]
     for content, message in (("0,30", "of view 1 from 0 to 29, or -1, got 30"), ("1e30,0", "row numbers, got 1e+30")):
         (tmp_path / "wrong.csv").write_text(f"a,b\n{content}\n")
-        assert message in refused("match", *files, "--one-to-one", "--known", tmp_path / "wrong.csv")
+        assert message in error_line("match", *files, "--one-to-one", "--known", tmp_path / "wrong.csv")
     np.save(tmp_path / "half.npy", np.full((3, 2), 0.5))
-    assert "known must be a table of row numbers" in refused(
+    assert "known must be a table of row numbers" in error_line(
         "match", *files, "--one-to-one", "--known", tmp_path / "half.npy"
     )

@@ -90,13 +90,13 @@ def count(commands, folder, prepare):
     hub.upload = lambda folder, *_, **__: sorted(os.listdir(folder))  # no connection
     os.chdir(folder)
     sys.addaudithook(opened)
-    found = {}
+    results = {}
     for command in commands:
         counts.clear()
         code = main(command.split())
-        found[command] = {**counts, "code": code}
+        results[command] = {**counts, "code": code}
         prepare(command)
-    (folder / "counts.txt").write_text(json.dumps(found))
+    (folder / "counts.txt").write_text(json.dumps(results))
 
 
 def counts_of(commands, folder, prepare):
@@ -145,14 +145,14 @@ def counts(tmp_path_factory):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_do_everything_once(counts, command):
     files, more = COMMANDS[command]
-    expected, found = {**ONCE, **more}, dict(counts[command])
-    assert found.pop("code") == 0
-    assert {name: found.pop(name, 0) for name in ("headers", "validations", "networks")} == {
+    expected, measured = {**ONCE, **more}, dict(counts[command])
+    assert measured.pop("code") == 0
+    assert {name: measured.pop(name, 0) for name in ("headers", "validations", "networks")} == {
         name: expected[name] for name in ("headers", "validations", "networks")
     }
-    assert found.pop("encoders", 0) == len(VIEWS) * expected["networks"]
-    assert files <= set(found)
-    assert {name: number for name, number in found.items() if number > expected["opens"]} == {}
+    assert measured.pop("encoders", 0) == len(VIEWS) * expected["networks"]
+    assert files <= set(measured)
+    assert {name: number for name, number in measured.items() if number > expected["opens"]} == {}
 
 
 def test_training_does_not_read_back_what_it_wrote(counts):
@@ -176,9 +176,9 @@ def counts_of_tables(tmp_path_factory):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_opened_once(counts_of_tables, name):
-    found = {command: counts for command, counts in counts_of_tables.items() if f" {name}" in command}
-    assert len(found) == 3
-    for counts in found.values():
+    by_command = {command: counts for command, counts in counts_of_tables.items() if f" {name}" in command}
+    assert len(by_command) == 3
+    for counts in by_command.values():
         assert counts.pop("code") == 0
         assert counts[name] == 1
         assert {file: number for file, number in counts.items() if file != "encoders" and number != 1} == {}

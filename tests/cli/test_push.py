@@ -1,7 +1,7 @@
 """Uploads without a connection."""
 
-from fixtures import fails
+from fixtures import error_of
 
 
 def test_an_unreachable_hub_is_reported_in_one_line(copy, capsys, no_hub):
-    assert "repository must be a name on a hub that can be reached" in fails(["push", copy, "me/mine"], capsys)
+    assert "repository must be a name on a hub that can be reached" in error_of(["push", copy, "me/mine"], capsys)

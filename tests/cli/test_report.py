@@ -26,12 +26,12 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def here(runs, monkeypatch):
+def working_folder(runs, monkeypatch):
     monkeypatch.chdir(runs)
     return runs
 
 
-def test_a_report_of_two_runs_compares_them(here, tmp_path, capsys):
+def test_a_report_of_two_runs_compares_them(working_folder, tmp_path, capsys):
     out = tmp_path / "page.html"
     assert main(["report", "m3g", "infonce-pwe", "--out", str(out)]) == 0
     text = out.read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_a_report_of_two_runs_compares_them(here, tmp_path, capsys):
     assert "https://" not in text
 
 
-def test_compare_prints_intervals(here, capsys, monkeypatch):
+def test_compare_prints_intervals(working_folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["compare", "m3g", "infonce-pwe"]) == 0
     output = capsys.readouterr().out
@@ -68,7 +68,7 @@ def test_compare_prints_intervals(here, capsys, monkeypatch):
         (["compare", "m3g", "missing"], "there is none at missing"),
     ],
 )
-def test_wrong_arguments_are_rejected(here, capsys, arguments, message):
+def test_wrong_arguments_are_rejected(working_folder, capsys, arguments, message):
     assert main(arguments) == 2
     error = capsys.readouterr().err.strip()
     assert error.startswith("m3g: error: ")

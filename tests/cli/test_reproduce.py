@@ -13,6 +13,6 @@ def test_the_help_lists_every_experiment(capsys):
     assert set(NAMES) <= set(words)
 
 
-def test_a_missing_folder_and_an_unknown_name_are_reported(refused):
-    assert "--data must be a folder that exists, got 'nowhere'" in refused("reproduce", "views", "--data", "nowhere")
-    assert "did you mean views?" in refused("reproduce", "view")
+def test_a_missing_folder_and_an_unknown_name_are_reported(error_line):
+    assert "--data must be a folder that exists, got 'nowhere'" in error_line("reproduce", "views", "--data", "nowhere")
+    assert "did you mean views?" in error_line("reproduce", "view")

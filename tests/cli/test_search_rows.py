@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fixtures import fails, table
+from fixtures import error_of, table
 from m3g.cli import main
 from m3g.training import Run, build_data
 
@@ -30,52 +30,56 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def here(trained, monkeypatch, tmp_path):
+def out_folder(trained, monkeypatch, tmp_path):
     monkeypatch.chdir(trained)
     return tmp_path
 
 
-def test_search_by_rows(here, capsys):
-    assert main(["search", "run", "--query", "3", "17", "--top", "4", "--out", str(here / "t.csv")]) == 0
-    rows = table(here / "t.csv")
+def test_search_by_rows(out_folder, capsys):
+    assert main(["search", "run", "--query", "3", "17", "--top", "4", "--out", str(out_folder / "t.csv")]) == 0
+    rows = table(out_folder / "t.csv")
     assert [(row["query"], row["rank"]) for row in rows] == [(q, str(r)) for q in ("3", "17") for r in range(1, 5)]
     assert all(row["row"] != row["query"] for row in rows)
     assert {row["label"] for row in rows} <= {"<b>up</b>", "down"}
     assert "<b>up</b>" in capsys.readouterr().out or all(row["label"] == "down" for row in rows)
 
 
-def test_a_row_finds_itself_if_requested(here):
-    words = ["--itself", "true", "--top", "1", "--out", str(here / "t.csv")]
+def test_a_query_row_is_among_its_results_if_requested(out_folder):
+    words = ["--itself", "true", "--top", "1", "--out", str(out_folder / "t.csv")]
     assert main(["search", "run", "--query", "3", "8", *words]) == 0
-    assert [row["row"] for row in table(here / "t.csv")] == ["3", "8"]
-    assert [row["similarity"] for row in table(here / "t.csv")] == ["1.0000", "1.0000"]
+    assert [row["row"] for row in table(out_folder / "t.csv")] == ["3", "8"]
+    assert [row["similarity"] for row in table(out_folder / "t.csv")] == ["1.0000", "1.0000"]
 
 
-def test_queries_by_row_and_by_file_have_equal_results(here):
+def test_queries_by_row_and_by_file_have_equal_results(out_folder):
     x, z = np.load("x.npy"), np.load("z.npy")
-    np.save(here / "x.npy", x[[3, 8]])
-    np.save(here / "z.npy", z[[3, 8]])  # row 3 lacks z in the run too
-    files = [f"x={here / 'x.npy'}", f"z={here / 'z.npy'}"]
-    assert main(["search", "run", "--query", *files, "--out", str(here / "files.csv")]) == 0
-    words = ["--by", "x", "z", "--itself", "true", "--out", str(here / "rows.csv")]
+    np.save(out_folder / "x.npy", x[[3, 8]])
+    np.save(out_folder / "z.npy", z[[3, 8]])  # row 3 lacks z in the run too
+    files = [f"x={out_folder / 'x.npy'}", f"z={out_folder / 'z.npy'}"]
+    assert main(["search", "run", "--query", *files, "--out", str(out_folder / "files.csv")]) == 0
+    words = ["--by", "x", "z", "--itself", "true", "--out", str(out_folder / "rows.csv")]
     assert main(["search", "run", "--query", "3", "8", *words]) == 0
-    found = [[(row["row"], row["label"]) for row in table(here / name)] for name in ("files.csv", "rows.csv")]
-    assert found[0] == found[1]
+    results = [[(row["row"], row["label"]) for row in table(out_folder / name)] for name in ("files.csv", "rows.csv")]
+    assert results[0] == results[1]
 
 
-def test_search_in_one_view_and_split(here):
-    words = ["--by", "x", "--in", "z", "--split", "train", "--top", "38", "--out", str(here / "t.csv")]
+def test_search_in_one_view_and_split(out_folder):
+    words = ["--by", "x", "--in", "z", "--split", "train", "--top", "38", "--out", str(out_folder / "t.csv")]
     assert main(["search", "run", "--query", "7", *words]) == 0
-    assert not {row["row"] for row in table(here / "t.csv")} & {"3", "5", "7"}  # two lack the view, one is the query
+    assert not {row["row"] for row in table(out_folder / "t.csv")} & {
+        "3",
+        "5",
+        "7",
+    }  # two lack the view, one is the query
 
 
-def test_a_query_outside_the_searched_split_excludes_no_object(here):
+def test_a_query_outside_the_searched_split_excludes_no_object(out_folder):
     run = Run("run")
     data = build_data(run.open(), run)
     query, test = int(data.datasets["train"].index[0]), data.datasets["test"].index.tolist()
-    words = ["--split", "test", "--top", str(len(test)), "--out", str(here / "t.csv")]
+    words = ["--split", "test", "--top", str(len(test)), "--out", str(out_folder / "t.csv")]
     assert main(["search", "run", "--query", str(query), *words]) == 0
-    assert sorted(int(row["row"]) for row in table(here / "t.csv")) == sorted(test)
+    assert sorted(int(row["row"]) for row in table(out_folder / "t.csv")) == sorted(test)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +107,5 @@ def test_a_query_outside_the_searched_split_excludes_no_object(here):
         ),
     ],
 )
-def test_wrong_arguments_of_search_are_rejected(here, capsys, arguments, message):
-    assert message in fails(["search", *arguments], capsys)
+def test_wrong_arguments_of_search_are_rejected(out_folder, capsys, arguments, message):
+    assert message in error_of(["search", *arguments], capsys)

@@ -100,7 +100,7 @@ def test_printed_settings_are_a_settings_file(tmp_path, monkeypatch, capsys):
 
 
 def test_print_config_shows_the_settings_of_the_run(finished, tmp_path, monkeypatch, capsys):
-    """Also with --views, and with --resume the settings of that run."""
+    """With --views, they include the paths; with --resume, they are those of the earlier run."""
     monkeypatch.chdir(tmp_path)
     views = [str(finished / "a.npy"), str(finished / "b.npy")]
     assert main(["train", "--views", *views, "--loss", "infonce-pwe", "--print_config"]) == 0
@@ -147,7 +147,7 @@ def test_eeg_settings_train_on_a_users_recordings(tmp_path, monkeypatch, capsys)
     assert "3 views" in output
     numbers = json.loads(Path("runs/m3g-1/results.json").read_text())["numbers"]
     assert numbers["few_shot_10"] > 0.8  # two frequencies
-    assert "few_shot_50" not in numbers  # 30 rows per class train
+    assert "few_shot_50" not in numbers  # each class has 30 training rows
     assert main(["evaluate", "runs/m3g-1", "--few_shot", "false"]) == 0
     assert "few_shot" not in capsys.readouterr().out
 

@@ -22,7 +22,7 @@ class Recorder(lightning.LightningModule):
         return self.layer(torch.ones(1)).sum()
 
     def validation_step(self, batch, step):
-        """Lightning warns about validation data without it."""
+        """Lightning warns about validation data without this method."""
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)

@@ -11,17 +11,17 @@ from m3g.data.entries import drop_entries, hashed_draws, seeded_draws, swap_entr
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
-@given(k=st.integers(2, 5), n=st.integers(5, 60), share=st.floats(0.0, 0.7), seed=st.integers(0, 1000))
-def test_entries_are_swapped_within_their_view(k, n, share, seed):
+@given(k=st.integers(2, 5), n=st.integers(5, 60), fraction=st.floats(0.0, 0.7), seed=st.integers(0, 1000))
+def test_entries_are_swapped_within_their_view(k, n, fraction, seed):
     mask = torch.rand(k, n, generator=torch.Generator().manual_seed(seed)) < 0.8
     views = [torch.arange(float(n)).unsqueeze(1).repeat(1, 3) for _ in range(k)]
-    shown = swap_entries(views, mask, fraction=share, seed=seed)
-    for view, of, present in zip(views, shown, mask):
-        assert torch.equal(view[:, 0].long(), of)
-        assert sorted(of.tolist()) == list(range(n))  # nothing is lost
-        assert (of[~present] == torch.arange(n)[~present]).all()
-    swapped = int((shown != torch.arange(n)).sum())
-    assert round(share * int(mask.sum())) - k <= swapped <= round(share * int(mask.sum()))
+    sources = swap_entries(views, mask, fraction=fraction, seed=seed)
+    for view, source, present in zip(views, sources, mask):
+        assert torch.equal(view[:, 0].long(), source)
+        assert sorted(source.tolist()) == list(range(n))  # nothing is lost
+        assert (source[~present] == torch.arange(n)[~present]).all()
+    swapped = int((sources != torch.arange(n)).sum())
+    assert round(fraction * int(mask.sum())) - k <= swapped <= round(fraction * int(mask.sum()))
 
 
 def test_only_training_rows_are_swapped_and_by_the_seed():
@@ -50,35 +50,35 @@ def test_dropped_entries_are_those_of_the_smallest_draws(k, n, fraction, keep, e
     random = torch.Generator().manual_seed(seed)
     present = torch.rand(k, n, generator=random) < 0.6
     draws, before = torch.rand(k, n, generator=random), present.clone()
-    left = drop_entries(present, draws, fraction=fraction, keep=keep, exact=exact)
+    remaining = drop_entries(present, draws, fraction=fraction, keep=keep, exact=exact)
     assert torch.equal(present, before)
-    assert not (left & ~present).any()
-    assert (left.sum(0) >= present.sum(0).clamp(max=keep)).all()
+    assert not (remaining & ~present).any()
+    assert (remaining.sum(0) >= present.sum(0).clamp(max=keep)).all()
     for i in range(n):  # within a row, kept entries have larger draws than dropped ones
-        gone, stays = draws[present[:, i] & ~left[:, i], i], draws[left[:, i], i]
-        assert len(gone) == 0 or len(stays) == 0 or gone.max() <= stays.min()
+        dropped, kept = draws[present[:, i] & ~remaining[:, i], i], draws[remaining[:, i], i]
+        assert len(dropped) == 0 or len(kept) == 0 or dropped.max() <= kept.min()
     removable = int((present.sum(0) - keep).clamp(min=0).sum())
     if exact:
-        assert int((present & ~left).sum()) == min(round(fraction * int(present.sum())), removable)
+        assert int((present & ~remaining).sum()) == min(round(fraction * int(present.sum())), removable)
     else:
         literal = sum(
             int(min((draws[present[:, i], i] < fraction).sum(), max(int(present[:, i].sum()) - keep, 0)))
             for i in range(n)
         )
-        assert int((present & ~left).sum()) == literal
+        assert int((present & ~remaining).sum()) == literal
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5])
 def test_each_view_loses_its_fraction(fraction):
     draws = hashed_draws(8, torch.arange(20_000), key=(1, 2))
-    left = drop_entries(None, draws, fraction=fraction, keep=2)
-    assert left.float().mean(1) == pytest.approx(torch.full((8,), 1 - fraction), abs=0.02)
+    remaining = drop_entries(None, draws, fraction=fraction, keep=2)
+    assert remaining.float().mean(1) == pytest.approx(torch.full((8,), 1 - fraction), abs=0.02)
 
 
 def test_hashed_draws_depend_on_seed_step_row_and_view_alone():
     index = torch.randperm(300, generator=torch.Generator().manual_seed(0))
     whole = hashed_draws(5, index, key=(0, 9))
-    for part in (slice(0, 300, 2), slice(1, 300, 2)):  # as two processes share it
+    for part in (slice(0, 300, 2), slice(1, 300, 2)):  # the rows of two processes
         assert torch.equal(hashed_draws(5, index[part], key=(0, 9)), whole[:, part])
     assert not torch.equal(hashed_draws(5, index, key=(0, 10)), whole)
     assert not torch.equal(hashed_draws(5, index, key=(1, 9)), whole)
@@ -94,11 +94,11 @@ def test_only_training_rows_lose_entries(tmp_path):
     paths = [tmp_path / f"{name}.npy" for name in "ab"]
     for width, path in enumerate(paths, start=3):
         np.save(path, np.random.default_rng(width).normal(size=(60, width)))
-    whole, data = (Arrays(paths, absent=share) for share in (0.0, 0.3))
+    complete, data = (Arrays(paths, absent=share) for share in (0.0, 0.3))
     n = data.num_rows("train")
     mask = data.arrays("train")[1]
     assert int(mask.sum()) == 2 * n - round(0.3 * 2 * n)
-    for view, other, here in zip(data.arrays("train")[0], whole.arrays("train")[0], mask):
-        assert (view[~here] == 0).all()
-        assert torch.equal(view[here], other[here])
+    for view, other, present in zip(data.arrays("train")[0], complete.arrays("train")[0], mask):
+        assert (view[~present] == 0).all()
+        assert torch.equal(view[present], other[present])
     assert data.arrays("test")[1] is None

@@ -16,7 +16,7 @@ def batches(sampler):
 
 @settings(deadline=None, max_examples=40)
 @given(n=st.integers(1, 80), size=st.integers(1, 9), world=st.integers(1, 4), epoch=st.integers(0, 3))
-def test_processes_together_get_the_batch_of_a_single_process(n, size, world, epoch):
+def test_batches_of_all_processes_form_the_batch_of_one(n, size, world, epoch):
     if size * world > n:
         with pytest.raises(ValueError, match="batch_size must be at most"):
             EpochSampler(n, batch_size=size, world=world, rank=0)
@@ -50,7 +50,7 @@ def test_order_depends_on_seed_and_epoch_alone():
 
 @settings(deadline=None, max_examples=20)
 @given(skip=st.integers(0, 5), world=st.integers(1, 2))
-def test_resuming_skips_exactly_what_was_done_and_only_once(skip, world):
+def test_resuming_skips_the_completed_batches_once(skip, world):
     sampler = EpochSampler(60, batch_size=5, world=world, rank=world - 1)
     sampler.set_epoch(2)
     full = list(sampler)
@@ -58,7 +58,7 @@ def test_resuming_skips_exactly_what_was_done_and_only_once(skip, world):
     assert list(sampler) == full[skip * 5 :]
     assert list(sampler) == full
     sampler.resume(epoch=2, batches=skip)
-    sampler.set_epoch(3)  # another epoch than the interrupted one starts at its beginning
+    sampler.set_epoch(3)  # only the interrupted epoch is resumed
     assert len(list(sampler)) == len(sampler)
 
 
@@ -88,7 +88,7 @@ def domains(num_classes, per_class):
 
 
 @pytest.mark.parametrize(("size", "world"), [(4, 1), (3, 2), (5, 3)])
-def test_class_aligned_points_are_one_class_and_classes_differ(size, world):
+def test_a_class_aligned_point_has_one_class_and_classes_of_a_batch_differ(size, world):
     num_classes = 7
     steps = []
     for rank in range(world):
@@ -97,7 +97,7 @@ def test_class_aligned_points_are_one_class_and_classes_differ(size, world):
     for step in range(len(steps[0])):
         for rank in steps:
             classes = [{image % 1000 // 10 for image in point} for point in rank[step]]
-            assert all(len(found) == 1 for found in classes)  # a point is one class in all domains
+            assert all(len(kinds) == 1 for kinds in classes)  # a point has one class in all domains
             assert len(set.union(*classes)) == size  # all different within a process
             assert all([image // 1000 for image in point] == [0, 1] for point in rank[step])
         if size * world <= num_classes:
@@ -111,6 +111,6 @@ def test_class_aligned_visits_all_classes_and_images():
     assert images == set(np.concatenate([np.concatenate(list(d.values())) for d in domains(5, 3)]))
 
 
-def test_class_aligned_batch_needs_enough_classes():
+def test_a_class_aligned_batch_requires_enough_classes():
     with pytest.raises(ValueError, match="at most 5, the number of classes"):
         ClassAlignedSampler(domains(5, 3), points=60, batch_size=6)

@@ -1,4 +1,4 @@
-"""Small sets in the formats of the real ones, and an experiment's runs on them in seconds."""
+"""Small sets in the formats of the real ones, and runs of experiments on them that take seconds."""
 
 import io
 import zipfile

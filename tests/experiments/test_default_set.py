@@ -19,9 +19,9 @@ def test_raw_features_are_a_strong_baseline():
 
 def test_a_summary_has_mean_and_deviation_over_seeds():
     runs = [dict.fromkeys(default_set.COLUMNS, value) for value in (0.1, 0.2, 0.3)]
-    found = default_set.summary(runs, default_set.COLUMNS)
-    assert found["mean"]["recall_at_1"] == pytest.approx(0.2)
-    assert found["deviation"]["recall_at_1"] == pytest.approx(0.1)
+    summary = default_set.summary(runs, default_set.COLUMNS)
+    assert summary["mean"]["recall_at_1"] == pytest.approx(0.2)
+    assert summary["deviation"]["recall_at_1"] == pytest.approx(0.1)
 
 
 @pytest.mark.slow
@@ -59,12 +59,12 @@ def test_reproduce_chooses_on_validation_splits_and_reports_test_splits(tmp_path
     monkeypatch.setattr(default_set, "EXPERIMENT", dataclasses.replace(default_set.EXPERIMENT, work=work))
     command = ["reproduce", "default-set", "--seeds", "2", "--out", "out"]
     assert main(command) == 0
-    found = json.loads((tmp_path / "out" / "default_set.json").read_text())
+    results = json.loads((tmp_path / "out" / "default_set.json").read_text())
     for method, temperature, score in (("m3g", 0.06, 0.875), ("infonce-pwe", 0.25, 0.765)):
-        best = found["methods"][method]["best"]
+        best = results["methods"][method]["best"]
         assert (best["temperature"], best["dropout"]) == (temperature, 0.1)
-        assert len(found["methods"][method]["tried"]) == 10
-        assert found["methods"][method]["mean"]["recall_at_1"] == pytest.approx(score)
+        assert len(results["methods"][method]["tried"]) == 10
+        assert results["methods"][method]["mean"]["recall_at_1"] == pytest.approx(score)
     output = capsys.readouterr().out
     assert "87.5±0.7" in output
     assert "76.5±0.7" in output

@@ -22,11 +22,11 @@ def test_every_arm_has_the_grid_of_its_kind_and_all_vendors():
     ids = {spec.id for spec in specs}
     assert all(set(spec.needs) <= ids for spec in specs)
     for arm in emoji.ARMS:
-        mine = [spec for spec in specs if spec.labels["arm"] == arm]
-        grid = [spec for spec in mine if spec.labels["stage"] == "grid"]
+        arm_specs = [spec for spec in specs if spec.labels["arm"] == arm]
+        grid = [spec for spec in arm_specs if spec.labels["stage"] == "grid"]
         assert len(grid) == (4 if arm.startswith(("byol", "vicreg")) else 9)
         assert all(spec.labels["unseen"] == emoji.TUNED_ON for spec in grid)
-        tests = {(spec.labels["unseen"], spec.labels["seed"]) for spec in mine if spec.labels["stage"] == "test"}
+        tests = {(spec.labels["unseen"], spec.labels["seed"]) for spec in arm_specs if spec.labels["stage"] == "test"}
         assert tests == {(vendor, seed) for vendor in emoji.VENDORS for seed in range(4)}
 
 

@@ -9,7 +9,7 @@ from m3g.experiments import overhead
 def test_saved_bytes_counts_each_activation_once_and_no_parameter():
     net = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 5))
     x = torch.randn(7, 10)
-    # the input for the first layer's weight, the output of tanh for itself and for the second layer's weight
+    # The gradient of the first weight requires the input; those of tanh and the second weight the output of tanh.
     assert overhead.saved_bytes(lambda: net(x).sum(), net.parameters()) == 4 * (7 * 10 + 7 * 20)
     with torch.no_grad():
         assert overhead.saved_bytes(lambda: net(x).sum(), net.parameters()) == 0

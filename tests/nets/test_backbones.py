@@ -19,7 +19,7 @@ def test_the_model_type_vit_is_vit_b16():
     assert sum(part.numel() for part in encoder.parameters()) == 85_798_656
 
 
-def test_image_models_take_the_size_of_the_data_and_leave_no_parameter_unused():
+def test_image_models_have_the_input_size_of_the_data_and_no_unused_parameter():
     encoder = build_encoder(
         {"kind": "transformers", "model": "vit", "config": {**SMALL, "patch_size": 8}}, input_shape=(3, 32, 32)
     )
@@ -40,7 +40,7 @@ def test_text_model_ignores_padding():
 @pytest.mark.parametrize(
     ("model", "pool"), [("vit", "cls"), ("dinov2", "cls"), ("swin", "mean"), ("bert", "mean"), ("wav2vec2", "mean")]
 )
-def test_only_models_with_a_class_token_are_pooled_there(model, pool):
+def test_only_models_with_a_class_token_are_pooled_at_it(model, pool):
     with torch.device("meta"):
         assert TransformersEncoder(model).pool == pool
 
@@ -52,7 +52,7 @@ def test_a_model_of_images_rejects_rows_of_numbers(shape):
         build_encoder({"kind": "transformers", "config": small}, input_shape=shape)
 
 
-def test_maps_are_averaged():
+def test_feature_maps_are_averaged():
     config = {"embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1], "layer_type": "basic"}
     encoder = build_encoder({"kind": "transformers", "model": "resnet", "config": config}, input_shape=(3, 32, 32))
     assert encoder(torch.randn(2, 3, 32, 32)).shape == (2, encoder.out_features) == (2, 12)
@@ -69,7 +69,7 @@ def test_local_folder_gives_pretrained_weights(tmp_path):
         torch.testing.assert_close(encoder.backbone.state_dict()[name], value)
 
 
-def test_class_path_outside_the_known_packages_needs_trust():
+def test_a_class_path_outside_the_known_packages_requires_trust():
     path = "torch.ao.nn.qat.Linear"
     with pytest.raises(ValueError, match="trust=True"):
         build_encoder({"class_path": path}, input_shape=(3,))

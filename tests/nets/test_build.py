@@ -6,7 +6,7 @@ import torch
 from m3g.nets import MLP, build_encoders, build_net
 
 
-def test_shared_needs_one_shape_and_separate_encoders_share_nothing():
+def test_shared_encoders_require_one_shape_and_separate_ones_share_nothing():
     with pytest.raises(ValueError, match="views must have the same shape with shared=True"):
         build_encoders("mlp", view_shapes=[(3,), (4,)], shared=True)
     assert len(build_encoders("mlp", view_shapes=[(3,), (3,)], shared=True)) == 1
@@ -14,7 +14,7 @@ def test_shared_needs_one_shape_and_separate_encoders_share_nothing():
     assert first is not second
 
 
-def test_views_have_their_own_encoders_share_them_or_freeze_them():
+def test_encoders_of_views_may_be_separate_shared_or_frozen():
     specs = [{"kind": "mlp", "width": 8}, {"share": 0}, {"kind": "mlp", "width": 4, "dropout": 0.5, "frozen": True}]
     net = build_net([(3,), (3,), (5,)], encoder=specs)
     assert net.encoders[1] is net.encoders[0]

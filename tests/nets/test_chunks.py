@@ -126,8 +126,8 @@ def test_views_names_and_other_arguments_reach_the_encoder():
     views = list(inputs())
     torch.testing.assert_close(embed_in_chunks(net, views, chunk_size=CHUNK), net(views))
     torch.testing.assert_close(embed_in_chunks(net.embed_view, views[1], l=1, chunk_size=CHUNK), net(views)[1])
-    taught = embed_in_chunks(Teacher(net).embed_view, views[1], 1, chunk_size=CHUNK)
-    assert not taught.requires_grad
+    from_teacher = embed_in_chunks(Teacher(net).embed_view, views[1], 1, chunk_size=CHUNK)
+    assert not from_teacher.requires_grad
     with torch.no_grad():
         assert not embed_in_chunks(net, views, chunk_size=CHUNK).requires_grad
 

@@ -1,4 +1,4 @@
-"""An unreachable hub is reported at once."""
+"""An unreachable hub is reported in one sentence."""
 
 import pytest
 

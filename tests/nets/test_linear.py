@@ -1,4 +1,4 @@
-"""Linear encoders, and networks that start as one."""
+"""Linear encoders, and residual encoders, which are linear at the start of training."""
 
 import torch
 
@@ -16,7 +16,7 @@ def test_the_residual_encoder_starts_as_its_linear_map():
 
 
 def test_the_effect_of_a_step_does_not_grow_with_the_number_of_features():
-    moved = []
+    changes = []
     for d in (10, 1000):
         torch.manual_seed(0)
         encoder, x = Linear(d, out_features=2), torch.randn(200, d)
@@ -24,11 +24,11 @@ def test_the_effect_of_a_step_does_not_grow_with_the_number_of_features():
         before = encoder(x)
         before.square().mean().backward()
         optimizer.step()
-        moved.append(float((encoder(x) - before).detach().std()))
-    assert 0.3 < moved[1] / moved[0] < 3
+        changes.append(float((encoder(x) - before).detach().std()))
+    assert 0.3 < changes[1] / changes[0] < 3
 
 
-def test_heads_describe_the_residual_and_other_encoders_keep_their_projector():
+def test_options_of_the_projector_set_the_sizes_of_a_residual_encoder():
     specs = [{"kind": "residual", "width": 8}, {"kind": "mlp", "width": 8}, {"kind": "linear"}]
     net = build_net([(5,), (6,), (7,)], encoder=specs, projector={"hidden": 16, "out_features": 4}, predictor={})
     assert [type(part) for part in net.projectors] == [NoProjector, Projector, NoProjector]

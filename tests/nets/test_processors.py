@@ -98,7 +98,7 @@ def test_columns_are_read_as_the_models_require(pretrained):
     assert not mask.all()
 
 
-def test_long_texts_end_as_the_model_expects(pretrained):
+def test_truncated_texts_keep_the_last_special_token(pretrained):
     folder, _, _, order = pretrained
     view = {"caption": {"length": 4, "processor": processor_of(f"{folder}/read")}}
     table = write_csv(folder, [{"caption": f"a cat a dog {i}", "n": i * i} for i in range(9)], "long.csv")
@@ -122,14 +122,14 @@ def test_a_run_does_not_require_the_folders_of_its_models(pretrained, tmp_path, 
     expected = m3g.load(run).embed({"caption": captions, "photo": [None, str(folder / "1.png"), None]})
     for name in ("see", "read"):
         shutil.rmtree(tmp_path / name)
-    found = m3g.load(run).embed({"caption": captions, "photo": [None, str(folder / "1.png"), None]})
-    assert torch.equal(found.embeddings, expected.embeddings)
-    assert found.mask.tolist() == [[False, True, False], [True, False, True]]
+    loaded = m3g.load(run).embed({"caption": captions, "photo": [None, str(folder / "1.png"), None]})
+    assert torch.equal(loaded.embeddings, expected.embeddings)
+    assert loaded.mask.tolist() == [[False, True, False], [True, False, True]]
     assert main(["evaluate", str(run)]) == 2
     assert "model must be a model on the hub or a local folder" in capsys.readouterr().err
 
 
-def test_one_model_for_all_views_reads_them_all(pretrained, tmp_path, capsys):
+def test_all_views_may_use_one_model(pretrained, tmp_path, capsys):
     folder, _, _, _ = pretrained
     content = [{"one": f"a cat {i}", "two": f"a dog {i} über"} for i in range(20)]
     table = write_csv(tmp_path, content)
@@ -140,15 +140,17 @@ def test_one_model_for_all_views_reads_them_all(pretrained, tmp_path, capsys):
     assert [entry["processor"]["pad"] for entry in inputs] == [PAD, PAD]
 
 
-def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, refused, monkeypatch):
+def test_a_text_model_without_a_tokenizer_is_reported(pretrained, tmp_path, error_line, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     folder, table, _, _ = pretrained
     shutil.copytree(folder / "see", tmp_path / "see")
     words = ["--view.caption.encoder", "transformers", "--view.caption.model", tmp_path / "see"]
     words += ["--out", tmp_path / "run"]
-    line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words)
+    line = error_line("train", "--table", table, "--labels", "kind", *QUICK, *words)
     assert "view.caption.model must have a tokenizer next to its weights, got none" in line
-    line = refused("train", "--table", table, "--labels", "kind", *QUICK, *words[:3], f"{tmp_path}/no/such", *words[4:])
+    line = error_line(
+        "train", "--table", table, "--labels", "kind", *QUICK, *words[:3], f"{tmp_path}/no/such", *words[4:]
+    )
     assert "model must be a model on the hub or a local folder" in line
 
 
@@ -158,10 +160,10 @@ def test_a_file_that_cannot_be_downloaded_is_not_a_missing_file(pretrained, tmp_
         for name in ("see", "read"):
             server.commit(f"me/{name}", {file.name: file.read_bytes() for file in (folder / name).iterdir()})
         assert "size" in processor_of("me/see")
-        server.refused = {"tokenizer.json"}
+        server.failing_files = {"tokenizer.json"}
         with pytest.raises(ValueError, match=r"^model must be .*, got 'me/read' \(tokenizer\.json: .*\): .*\.$"):
             processor_of("me/read")
-        server.refused = set()
+        server.failing_files = set()
         assert processor_of("me/read")["pad"] == PAD
         with pytest.raises(ValueError, match=r"^model must be .*, got 'me/none' \(config\.json: .*\): .*\.$"):
             processor_of("me/none")

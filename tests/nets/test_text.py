@@ -12,8 +12,8 @@ def test_text_ignores_padding_and_accepts_an_empty_text(dtype):
     text = torch.zeros(3, 24, dtype=dtype)
     text[0, :9] = torch.tensor(list("süßer".encode() + b"??"))
     text[1, :9], text[1, 9:] = text[0, :9], 0
-    found = encoder(text)
-    assert bool(torch.isfinite(found).all())
-    torch.testing.assert_close(found[0], found[1])
-    torch.testing.assert_close(encoder(text[:, :12])[0], found[0])  # less padding, the same text
-    assert not torch.allclose(found[0], found[2])
+    features = encoder(text)
+    assert bool(torch.isfinite(features).all())
+    torch.testing.assert_close(features[0], features[1])
+    torch.testing.assert_close(encoder(text[:, :12])[0], features[0])  # less padding, the same text
+    assert not torch.allclose(features[0], features[2])

@@ -1,4 +1,4 @@
-"""`m3g tune`: a real study that is continued, in one process or several, on the validation split only."""
+"""Trials of `m3g tune`: pruning, the settings that are searched, and the metrics that require labels."""
 
 import optuna
 import pytest

@@ -9,7 +9,7 @@ from m3g.data import DomainArrays
 
 @given(n=st.integers(1, 6), seed=st.integers(0, 50), held_out=st.sampled_from("abc"))
 @settings(max_examples=15, deadline=None)
-def test_batches_hold_different_classes_once_in_every_seen_domain(tmp_path_factory, n, seed, held_out):
+def test_a_batch_has_one_image_per_class_and_training_domain(tmp_path_factory, n, seed, held_out):
     random = np.random.default_rng(seed)
     file = tmp_path_factory.mktemp("sets") / "sets.npz"
     labels = {name: np.repeat(list("uvwxyz"), each) for name, each in (("a", 5), ("b", 8), ("c", 4))}

@@ -54,13 +54,13 @@ def test_plain_images_are_resized_cropped_normalised():
 def test_boxes_have_the_area_and_ratio_of_the_paper(size):
     random = np.random.default_rng(0)
     boxes = np.array([random_box(*size, random) for _ in range(300)])
-    across, down = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
+    widths, heights = boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]
     assert (boxes >= 0).all()
     assert (boxes[:, 2] <= size[0] + 1e-9).all()
     assert (boxes[:, 3] <= size[1] + 1e-9).all()
-    assert ((across / down > 0.749) & (across / down < 1.334)).all()
+    assert ((widths / heights > 0.749) & (widths / heights < 1.334)).all()
     if size == (640, 480):
-        area = across * down / (640 * 480)
+        area = widths * heights / (640 * 480)
         assert area.min() < 0.15
         assert area.max() > 0.8
         assert area.min() >= 0.08

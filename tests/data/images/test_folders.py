@@ -38,9 +38,9 @@ def test_a_resumed_epoch_has_the_same_augmentations(folders):
         loader.sampler.resume(epoch=0, batches=skip)
         return list(loader)
 
-    for ours, theirs in zip(batches(2), batches(0)[2:], strict=True):
-        assert torch.equal(ours["index"], theirs["index"])
-        assert all(torch.equal(a, b) for a, b in zip(ours["views"], theirs["views"]))
+    for resumed, expected in zip(batches(2), batches(0)[2:], strict=True):
+        assert torch.equal(resumed["index"], expected["index"])
+        assert all(torch.equal(a, b) for a, b in zip(resumed["views"], expected["views"]))
 
 
 def test_evaluation_views_are_augmented_unless_plain(folders):
@@ -54,14 +54,14 @@ def test_evaluation_views_are_augmented_unless_plain(folders):
 
 
 def test_augmenting_on_the_device_gives_the_same_views(folders):
-    here = next(iter(ImageFolders(folders, size=16, batch_size=4).train_dataloader()))
+    on_cpu = next(iter(ImageFolders(folders, size=16, batch_size=4).train_dataloader()))
     data = ImageFolders(folders, size=16, batch_size=4, augment_on="device")
     raw = next(iter(data.train_dataloader()))
     assert "views" not in raw  # a plain loop must not mistake raw images for views
-    there = data.on_after_batch_transfer(raw, 0)
-    assert there.keys() == here.keys()
-    assert all(torch.equal(a, b) for a, b in zip(here["views"], there["views"]))
-    for split in ("train", "val"):  # evaluation needs no trainer
+    on_device = data.on_after_batch_transfer(raw, 0)
+    assert on_device.keys() == on_cpu.keys()
+    assert all(torch.equal(a, b) for a, b in zip(on_cpu["views"], on_device["views"]))
+    for split in ("train", "val"):  # evaluation requires no trainer
         assert len(data.arrays(split)[0]) == 2
 
 
@@ -76,7 +76,7 @@ def test_folders_train_and_val_are_the_splits(tmp_path):
     assert data.arrays("test")[2].tolist() == [0, 0, 1, 1]
 
 
-def test_images_need_no_classes(tmp_path):
+def test_images_require_no_classes(tmp_path):
     for i in range(12):
         draw(tmp_path / f"{i}.png", 10 * i)
     data = ImageFolders(tmp_path, size=16, batch_size=2)

@@ -10,7 +10,7 @@ from pictures import draw
 
 
 def test_training_crops_reach_the_margins_of_a_wide_image(tmp_path):
-    """A centre crop before the random one would never show them."""
+    """A centre crop before the random crop would always remove the margins."""
     wide = np.zeros((16, 64, 3), dtype=np.uint8)
     wide[:, :22] = 255  # the centre crop begins at column 24
     for i in range(8):

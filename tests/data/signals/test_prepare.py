@@ -1,4 +1,4 @@
-"""Small recordings in the real formats: EDF and EDF+ by pyedflib, .mat, .hea and annotations by wfdb."""
+"""Prepared recordings: damaged, interrupted and changed ones, and splits by subject."""
 
 from __future__ import annotations
 

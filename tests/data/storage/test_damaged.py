@@ -23,11 +23,11 @@ def tree(tmp_path):
     """101 images of two classes, one of them truncated like an interrupted download."""
     for i in range(101):
         draw(tmp_path / "ab"[i % 2] / f"{i:03}.jpg", i)
-    cut_short(tmp_path / "a" / "100.jpg")
+    truncate(tmp_path / "a" / "100.jpg")
     return tmp_path
 
 
-def cut_short(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-40])
 
 
@@ -39,8 +39,8 @@ def test_a_truncated_jpeg_is_skipped_counted_and_named(tree, caplog):
     assert all(path.name != "100.jpg" for path in data.files)
 
 
-def test_more_than_one_percent_is_an_error_with_their_names(tree):
-    cut_short(tree / "b" / "001.jpg")
+def test_more_than_one_percent_of_damaged_images_is_an_error_that_names_them(tree):
+    truncate(tree / "b" / "001.jpg")
     with pytest.raises(ValueError, match=r"got 2 damaged of 101: .*100\.jpg, .*001\.jpg"):
         ImageFolders(tree, size=8)
 
@@ -84,7 +84,7 @@ def test_classes_missing_in_a_domain_are_skipped_with_a_note(domainnet, caplog):
 
 
 def test_a_truncated_jpeg_of_a_list_is_skipped(domainnet, caplog):
-    cut_short(domainnet / "real" / "class0" / "real_0_0.jpg")
+    truncate(domainnet / "real" / "class0" / "real_0_0.jpg")
     data = Domains(domainnet, size=8, batch_size=3)
     assert "1 of 104 images are damaged and skipped" in caplog.text
     assert all(path.name != "real_0_0.jpg" for path in data.files)

@@ -23,7 +23,7 @@ ARRAYS = {
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -114,17 +114,17 @@ def test_files_of_another_kind_are_errors(tmp_path):
 
 @pytest.mark.parametrize("declared", [(10**12,), (10**9, 10**9)])
 @pytest.mark.parametrize("suffix", [".npz", ".npy"])
-def test_an_array_larger_than_its_file_is_rejected(here, tmp_path, refused, suffix, declared):
+def test_an_array_larger_than_its_file_is_rejected(working_folder, tmp_path, error_line, suffix, declared):
     if suffix == ".npz":
         bomb_npz("bomb.npz", declared)
     else:
         (tmp_path / "bomb.npy").write_bytes(npy_header(declared) + bytes(100))
     np.save("a.npy", np.ones((10, 2)))
-    assert "damaged: an array of shape" in refused("train", "--views", "a.npy", f"bomb{suffix}")
+    assert "damaged: an array of shape" in error_line("train", "--views", "a.npy", f"bomb{suffix}")
 
 
-def test_a_compressed_array_larger_than_the_memory_is_rejected(here, tmp_path, refused, monkeypatch):
+def test_a_compressed_array_larger_than_the_memory_is_rejected(working_folder, tmp_path, error_line, monkeypatch):
     np.savez_compressed("big.npz", x=np.zeros((1000, 1000)))
     np.save("a.npy", np.ones((1000, 2)))
     monkeypatch.setattr(limits, "memory_limit", lambda device: 10**6)
-    assert "an array of shape (1000, 1000) must be at most" in refused("train", "--views", "a.npy", "big.npz")
+    assert "an array of shape (1000, 1000) must be at most" in error_line("train", "--views", "a.npy", "big.npz")

@@ -32,7 +32,7 @@ def test_an_npy_file_is_read_on_demand_in_either_order(tmp_path, order):
     assert np.array_equal(stored.take(np.array([5, 2])), whole[[5, 2]])
 
 
-def test_rows_in_a_file_let_freed_memory_be_returned(tmp_path, monkeypatch):
+def test_freed_memory_is_returned_once_rows_are_in_a_file(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(rows, "return_freed_memory", lambda: calls.append(1))
     np.save(tmp_path / "a.npy", np.zeros((4, 3)))

@@ -1,4 +1,4 @@
-"""Files that should not be read into memory: the same batches, and little memory."""
+"""Files that are read on demand: they give the same batches and require little memory."""
 
 import inspect
 import os
@@ -24,9 +24,9 @@ SMALL = [
 ]  # fmt: skip
 
 
-def same_batches(found, expected):
-    assert found.view_shapes == expected.view_shapes
-    for ours, theirs in zip(found.train_dataloader(), expected.train_dataloader(), strict=True):
+def assert_same_batches(actual, expected):
+    assert actual.view_shapes == expected.view_shapes
+    for ours, theirs in zip(actual.train_dataloader(), expected.train_dataloader(), strict=True):
         assert torch.equal(ours["index"], theirs["index"])
         assert (ours["mask"] is None) == (theirs["mask"] is None)
         assert ours["mask"] is None or torch.equal(ours["mask"], theirs["mask"])
@@ -45,9 +45,9 @@ def test_memory_mapped_rows_give_the_same_batches(tmp_path, monkeypatch):
     paths, labels = [tmp_path / "a.npy", tmp_path / "b.npy"], tmp_path / "y.npy"
     expected = Arrays(paths, labels=labels, batch_size=8)
     monkeypatch.setattr(array_reader, "IN_MEMORY", 100)
-    found = Arrays(paths, labels=labels, batch_size=8)
-    assert found.datasets["train"].columns[0].rows._file is not None
-    same_batches(found, expected)
+    actual = Arrays(paths, labels=labels, batch_size=8)
+    assert actual.datasets["train"].columns[0].rows._file is not None
+    assert_same_batches(actual, expected)
     np.save(tmp_path / "b.npy", np.where(np.arange(300).reshape(50, 6) == 100, np.inf, b.reshape(50, 6)))
     with pytest.raises(ValueError, match=r"finite, or entirely NaN if missing, but row 16 of .* is neither"):
         Arrays(paths)
@@ -63,16 +63,16 @@ def test_a_parquet_file_per_view_is_read_some_rows_at_a_time(tmp_path, monkeypat
     random = np.random.default_rng(0)
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     a = {"x": random.normal(size=50), "y": random.integers(0, 9, 50)}
-    absent = [i == 7 for i in range(50)]
-    b = {name: pa.array(random.normal(size=50), mask=np.array(absent)) for name in "uv"}
+    missing = [i == 7 for i in range(50)]
+    b = {name: pa.array(random.normal(size=50), mask=np.array(missing)) for name in "uv"}
     for path, content in zip(paths, (a, b)):
         pa.parquet.write_table(pa.table(content), path)
     expected = Arrays(paths, batch_size=8)
     for module, name, value in ((array_reader, "IN_MEMORY", 100), (source, "BATCH", 7)):
         monkeypatch.setattr(module, name, value)
-    found = Arrays(paths, batch_size=8)
-    assert hasattr(found.datasets["train"], "columns")
-    same_batches(found, expected)
+    actual = Arrays(paths, batch_size=8)
+    assert hasattr(actual.datasets["train"], "columns")
+    assert_same_batches(actual, expected)
     pa.parquet.write_table(pa.table({"x": ["a"] * 50, "y": np.arange(50)}), paths[0])
     with pytest.raises(ValueError, match=r"only numeric columns, but column 'x' of .* is not numeric"):
         Arrays(paths)
@@ -86,7 +86,7 @@ def test_a_table_read_a_few_cells_at_a_time_has_the_same_values(tmp_path, monkey
     expected = Objects(tmp_path / "t.parquet", batch_size=8)
     for module, name, value in ((source, "MAX_BYTES", 500), (source, "BUFFER", 64), (columns, "CHUNK", 40)):
         monkeypatch.setattr(module, name, value)
-    same_batches(Objects(tmp_path / "t.parquet", batch_size=8), expected)
+    assert_same_batches(Objects(tmp_path / "t.parquet", batch_size=8), expected)
     again = {name: pa.concat_arrays([pa.array(cells), pa.array(cells)[3:4]]) for name, cells in content.items()}
     pa.parquet.write_table(pa.table(again), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match="got row 60 equal to row 3 in every view"):
@@ -103,7 +103,7 @@ def test_an_evaluation_uses_evenly_spaced_rows(tmp_path):
 
 
 @pytest.mark.parametrize("name", data_sets.available())
-def test_options_are_known_without_loading_a_data_set(name):
+def test_listed_options_are_the_arguments_of_the_data_set(name):
     assert DATA[name].options() == list(inspect.signature(data_sets.find(name)).parameters)
 
 
@@ -137,14 +137,14 @@ def _table(folder, rows, width):
     return ["--table", folder / "t.parquet"]
 
 
-measured = pytest.mark.skipif(
+reads_peak_memory = pytest.mark.skipif(
     not Path("/proc/self/status").exists(),
     reason="the peak memory of a process is read from /proc, which only Linux has",
 )
 
 
 @pytest.mark.slow
-@measured
+@reads_peak_memory
 def test_a_run_on_400_megabytes_requires_a_fraction_of_that(tmp_path):
     """The limit is 600 MiB for 2 GB, so 120 MiB for 400 MB, beyond the memory of a run over 64 rows."""
     least = _peak(_arrays(tmp_path / "few", 64, 16384), tmp_path, "first")
@@ -153,7 +153,7 @@ def test_a_run_on_400_megabytes_requires_a_fraction_of_that(tmp_path):
 
 
 @pytest.mark.slow
-@measured
+@reads_peak_memory
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("width", [16384, 512])
 def test_a_run_on_a_large_parquet_file_requires_little_memory(tmp_path, width):

@@ -56,11 +56,14 @@ def test_missing_rows_as_nan_or_as_mask_are_the_same(tmp_path):
     ]
     expected, expected_mask, _ = ways[0].arrays("train")
     assert torch.equal(expected_mask, torch.from_numpy(present)[:, ways[0].datasets["train"].index])
-    assert all(torch.equal(view[~here], torch.zeros_like(view[~here])) for view, here in zip(expected, expected_mask))
+    assert all(
+        torch.equal(view[~observed], torch.zeros_like(view[~observed]))
+        for view, observed in zip(expected, expected_mask)
+    )
     for way in ways[1:]:
-        found, mask, _ = way.arrays("train")
+        actual, mask, _ = way.arrays("train")
         assert torch.equal(mask, expected_mask)
-        assert all(torch.equal(a, b) for a, b in zip(found, expected))
+        assert all(torch.equal(a, b) for a, b in zip(actual, expected))
 
 
 def save(folder, **arrays):
@@ -128,7 +131,7 @@ def test_other_errors_are_one_sentence(tmp_path):
         ({"paths": [a, tmp_path / "headless.csv"]}, "first line has the column names"),
         ({"paths": [a, tmp_path / "empty.csv"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "rowless.csv"]}, "at least one row"),
-        ({"paths": [a, tmp_path / "longer.csv"]}, "more entries than the 1 names"),
+        ({"paths": [a, tmp_path / "longer.csv"]}, "more cells than the 1 names"),
         ({"paths": [a, tmp_path / "damaged.parquet"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "damaged.npz"]}, "must be files that can be read"),
         ({"paths": [a, tmp_path / "words.csv"]}, "only numeric columns, but column 'y'"),

@@ -1,4 +1,4 @@
-"""Columns of a table that are stored, and files next to it."""
+"""Stored columns of a table, and files of arrays that join it."""
 
 import numpy as np
 import torch
@@ -21,9 +21,9 @@ def test_groups_stay_together_and_files_of_arrays_join_the_table(animals, tmp_pa
     assert not homes[0] & homes[1]
     assert not homes[0] & homes[2]
     views, mask, _ = data.arrays("train")
-    known = views[-1][mask[-1]]
-    torch.testing.assert_close(known.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
-    torch.testing.assert_close(known.std(0, correction=0), torch.ones(3))
+    present = views[-1][mask[-1]]
+    torch.testing.assert_close(present.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(present.std(0, correction=0), torch.ones(3))
 
 
 def test_large_views_are_stored_in_a_file_unchanged(animals, monkeypatch, tmp_path):
@@ -31,7 +31,7 @@ def test_large_views_are_stored_in_a_file_unchanged(animals, monkeypatch, tmp_pa
     expected = Objects(folder / "objects.csv", **OPTIONS)
     monkeypatch.setattr(stored_rows, "IN_MEMORY", 100)
     monkeypatch.setattr(stored_rows, "CHUNK", 64)
-    found = Objects(folder / "objects.csv", **OPTIONS)
-    assert found.datasets["train"].columns[2].rows._file is not None
-    for ours, theirs in zip(found.arrays("train")[0], expected.arrays("train")[0]):
+    stored = Objects(folder / "objects.csv", **OPTIONS)
+    assert stored.datasets["train"].columns[2].rows._file is not None
+    for ours, theirs in zip(stored.arrays("train")[0], expected.arrays("train")[0]):
         torch.testing.assert_close(ours, theirs)

@@ -27,7 +27,7 @@ def test_sounds_are_resampled_mixed_cropped_and_padded(tmp_path):
 
 
 def test_a_few_damaged_files_are_missing_and_named(tmp_path, caplog):
-    content = rows(tmp_path, 120, absent=False)
+    content = rows(tmp_path, 120, missing=False)
     (tmp_path / "3.png").write_bytes(b"no image")
     (tmp_path / "5.wav").write_bytes(b"")
     data = Objects(write_csv(tmp_path, content), val=0.0, test=0.0, **OPTIONS)

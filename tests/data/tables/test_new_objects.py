@@ -1,4 +1,4 @@
-"""New rows are read like those of the training."""
+"""New rows are read like the training rows."""
 
 import numpy as np
 import pytest
@@ -20,9 +20,9 @@ def test_new_rows_are_read_in_the_same_way(tmp_path):
         write(FRAME[:3], tmp_path / name)
         words = ["embed", str(tmp_path / "run"), "--out", str(tmp_path / f"{name}.npz"), "--table"]
         assert main([*words, str(tmp_path / name)]) == 0
-    found = [np.load(tmp_path / f"{name}.npz")["embeddings"] for name in WRITERS]
-    for other in found[1:]:
-        np.testing.assert_allclose(other, found[0], atol=1e-6)
+    embeddings = [np.load(tmp_path / f"{name}.npz")["embeddings"] for name in WRITERS]
+    for other in embeddings[1:]:
+        np.testing.assert_allclose(other, embeddings[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(12, 20, 3), (22, 12, 3)])

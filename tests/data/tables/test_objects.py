@@ -25,14 +25,14 @@ def test_kinds_are_inferred_and_empty_cells_are_missing(animals):
     batch = next(iter(data.train_dataloader()))
     assert [view.dtype for view in batch["views"]] == [torch.float32] * 2 + [torch.uint8] + [torch.float32] * 2
     assert bool(torch.isfinite(torch.cat([view.float().flatten() for view in batch["views"]])).all())
-    for at, row in enumerate(batch["index"].tolist()):
+    for position, row in enumerate(batch["index"].tolist()):
         for l, name in enumerate(("photo", "sound", "caption")):
-            assert bool(batch["mask"][l, at]) == (content[row][name] is not None)
+            assert bool(batch["mask"][l, position]) == (content[row][name] is not None)
             if content[row][name] is None:
-                assert int(batch["views"][l][at].count_nonzero()) == 0
+                assert int(batch["views"][l][position].count_nonzero()) == 0
             elif name == "caption":
                 text = content[row][name].encode()
-                assert bytes(batch["views"][2][at][: len(text)].tolist()) == text
+                assert bytes(batch["views"][2][position][: len(text)].tolist()) == text
 
 
 def test_every_format_gives_the_same_views(animals, tmp_path):
@@ -42,17 +42,17 @@ def test_every_format_gives_the_same_views(animals, tmp_path):
     table = pa.Table.from_pylist(content)
     pa.parquet.write_table(table, folder / "objects.parquet", row_group_size=7)
     (folder / "shards").mkdir()
-    for name in ("photo", "sound"):  # paths begin in the folder of shards
+    for name in ("photo", "sound"):  # paths are relative to the folder of shards
         for row in content:
             if row[name] is not None and not (folder / "shards" / row[name]).exists():
                 (folder / "shards" / row[name]).symlink_to(folder / row[name])
     pa.parquet.write_table(table.slice(0, 25), folder / "shards" / "0.parquet")
     pa.parquet.write_table(table.slice(25), folder / "shards" / "1.parquet")
     for name in ("objects.jsonl", "objects.parquet", "shards"):
-        found = Objects(folder / name, allow_outside=name == "shards", **OPTIONS)  # its files are links
-        assert found.view_names == expected.view_names, name
+        actual = Objects(folder / name, allow_outside=name == "shards", **OPTIONS)  # the files of the shards are links
+        assert actual.view_names == expected.view_names, name
         for split in ("train", "test"):
-            ours, theirs = found.arrays(split), expected.arrays(split)
+            ours, theirs = actual.arrays(split), expected.arrays(split)
             assert torch.equal(ours[1], theirs[1])
             for l, (a, b) in enumerate(zip(ours[0], theirs[0])):
                 torch.testing.assert_close(a, b, msg=f"{name} view {l}")
@@ -111,7 +111,7 @@ def test_views_are_named_and_split_by_options(animals):
     assert data.view_shapes[data.view_names.index("caption")] == (10,)
 
 
-def test_several_arrays_require_no_table(tmp_path):
+def test_a_single_file_of_arrays_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="k >= 2 files"):
         Arrays([tmp_path / "a.npy"])
 

@@ -43,9 +43,9 @@ def test_unpaired_cells_are_missing_entries(cells):
         rows = source.column(name)
         for cell, row in zip(cells.obs_names, rows):
             if cell in part.obs_names:
-                wanted = part[cell].X
-                wanted = wanted.toarray() if scipy.sparse.issparse(wanted) else np.asarray(wanted)
-                np.testing.assert_array_equal(row, wanted.ravel())
+                expected = part[cell].X
+                expected = expected.toarray() if scipy.sparse.issparse(expected) else np.asarray(expected)
+                np.testing.assert_array_equal(row, expected.ravel())
             else:
                 assert row is None
     assert source.column("type") == cells.obs["type"].tolist()
@@ -68,11 +68,11 @@ def test_embeddings_are_written_back_to_the_file(cells):
     assert main(["embed", "run", "--out", "new.npz"]) == 0
     with mudata.set_options(pull_on_update=False):
         whole = mudata.read_h5mu("new.h5mu")
-    found = whole.obsm["X_m3g"]
+    embeddings = whole.obsm["X_m3g"]
     assert list(whole.obs) == ["type"]
     stored = np.load("new.npz")
-    assert found.shape == (80, 64)
-    np.testing.assert_allclose(found[stored["index"]], stored["mean"], atol=1e-6)
+    assert embeddings.shape == (80, 64)
+    np.testing.assert_allclose(embeddings[stored["index"]], stored["mean"], atol=1e-6)
     np.testing.assert_array_equal(stored["mask"].sum(1), [70, 60])
 
 

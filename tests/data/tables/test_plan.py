@@ -19,19 +19,19 @@ def test_columns_that_are_not_features_are_skipped_with_a_note(tmp_path):
     frame.to_csv(tmp_path / "t.csv")
     data = Objects(tmp_path / "t.csv")
     assert data.inputs[1]["columns"] == ["price", "when", "age", "unit", "one", "farm_id"]
-    for what in (
-        "'Unnamed: 0' counts the rows and is not used",
+    for text in (
+        "'Unnamed: 0' numbers the rows and is not used",
         "'sample_id' identifies the rows and is not used (set --view.sample_id.kind to keep it)",
         "'uuid' identifies the rows",
-        "'number' counts the rows",
+        "'number' numbers the rows",
         "'us' has dates with an ambiguous order of day and month",
         "'when' has dates, which are read as days since 1970-01-01",
         "'unit' is constant in all training rows",
         "'one' is constant in all training rows",
         "'photo' is the same file in all rows",
     ):
-        assert sum(what in note for note in data.notes) == 1, (what, data.notes)
-    assert len(data.notes) == 10  # and that few texts are read as TF-IDF
+        assert sum(text in note for note in data.notes) == 1, (text, data.notes)
+    assert len(data.notes) == 10  # the tenth states that few texts are read as TF-IDF
     kept = Objects(tmp_path / "t.csv", view={"sample_id": {"kind": "table"}})
     assert "sample_id" in kept.view_names
     frame.to_parquet(tmp_path / "t.parquet")
@@ -49,7 +49,7 @@ def test_a_dry_run_prints_kinds_columns_and_notes(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_the_view_of_the_other_numbers_has_a_free_name(tmp_path):
+def test_the_view_of_the_remaining_columns_has_an_unused_name(tmp_path):
     random = np.random.default_rng(0)
     np.savetxt(tmp_path / "t.csv", random.normal(size=(30, 4)), delimiter=",", header="a,b,c,d", comments="")
     view = {"table": {"columns": ["a"]}, "numbers": {"columns": ["b"]}}

@@ -10,9 +10,9 @@ from animals import rows, write_csv
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def valid_table(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wrong")
-    return folder, rows(folder, 30, absent=False)
+    return folder, rows(folder, 30, missing=False)
 
 
 def _with(content, row, **cells):
@@ -68,20 +68,22 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_an_invalid_table_is_reported_in_one_line_and_leaves_no_files(case, made, tmp_path, monkeypatch, refused):
-    folder, content = made
+def test_an_invalid_table_is_reported_in_one_line_and_leaves_no_files(
+    case, valid_table, tmp_path, monkeypatch, error_line
+):
+    folder, content = valid_table
     (folder / "empty.wav").write_bytes(b"")
     (folder / "text.png").write_bytes(b"bytes that are no image")
     change, options, message = WRONG[case]
     table = write_csv(folder, change(content), f"{case}.csv")
     monkeypatch.chdir(tmp_path)
     ignored = SMALL if "home" in change(content)[0] and "--groups" not in options else SMALL[:2]
-    line = refused("train", "--table", table, *ignored, *options)
+    line = error_line("train", "--table", table, *ignored, *options)
     assert re.search(message, line), line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tables_that_cannot_be_read_are_rejected(tmp_path, monkeypatch, refused):
+def test_tables_that_cannot_be_read_are_rejected(tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short.csv").write_text("a,b\n1,2\n3\n")
     (tmp_path / "twice.csv").write_text("a,a\n1,2\n")
@@ -105,16 +107,16 @@ def test_tables_that_cannot_be_read_are_rejected(tmp_path, monkeypatch, refused)
         "folder": "a folder of .parquet files or one saved by datasets, got neither",
         "table.xlsx": "damaged, or not a workbook",
         "table.ods": "a file that ends in",
-        "counted.csv": "got 1 (text): set view.NAME.columns to split numbers into views (column 'n' counts the rows",
+        "counted.csv": "got 1 (text): set view.NAME.columns to split numbers into views (column 'n' numbers the rows",
     }.items():
-        assert message in refused("train", "--table", name), name
+        assert message in error_line("train", "--table", name), name
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_table_and_files_must_have_the_same_rows(made, tmp_path, monkeypatch, refused):
-    folder, content = made
+def test_a_table_and_files_must_have_the_same_number_of_rows(valid_table, tmp_path, monkeypatch, error_line):
+    folder, content = valid_table
     table = write_csv(folder, content)
     np.save(tmp_path / "more.npy", np.zeros((7, 2)))
-    line = refused("train", "--table", table, "--views", tmp_path / "more.npy", "--out", tmp_path / "run")
+    line = error_line("train", "--table", table, "--views", tmp_path / "more.npy", "--out", tmp_path / "run")
     assert "--views must have the 30 rows of the table, got 7" in line
     assert not (tmp_path / "run").exists()

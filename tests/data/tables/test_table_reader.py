@@ -39,8 +39,6 @@ def test_numbers_among_words_are_categories_as_written(tmp_path):
     view = data.view_names.index("code")
     assert data.inputs[view]["layout"] == [("categories", "code", codes)]
     assert torch.equal(data.arrays("test")[0][view], torch.eye(5))
-    numbers, present = from_cells(
-        "code", data.inputs[view], [7, None]
-    )  # numbers that are not text have no zeros in front
+    numbers, present = from_cells("code", data.inputs[view], [7, None])  # a number has no leading zeros
     assert numbers.tolist() == [[0, 0, 1, 0, 0], [0] * 5]
     assert present.tolist() == [True, False]

@@ -18,13 +18,13 @@ from m3g.data.tables.source import open_table
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_program_writes_the_same_table(tmp_path, name):
+def test_tables_of_every_format_have_the_same_views(tmp_path, name):
     FRAME.to_csv(tmp_path / "plain.csv", index=False)
     WRITERS[name](FRAME, tmp_path / name)
-    expected, found = (Objects(tmp_path / file, batch_size=8) for file in ("plain.csv", name))
-    assert found.view_names == ["caption", "table"]
-    assert found.inputs[1]["columns"] == ["price", "when", "age"]
-    for ours, theirs in zip(found.arrays("train")[0], expected.arrays("train")[0], strict=True):
+    expected, actual = (Objects(tmp_path / file, batch_size=8) for file in ("plain.csv", name))
+    assert actual.view_names == ["caption", "table"]
+    assert actual.inputs[1]["columns"] == ["price", "when", "age"]
+    for ours, theirs in zip(actual.arrays("train")[0], expected.arrays("train")[0], strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -61,12 +61,12 @@ def test_one_text_column_with_commas_in_a_tsv_file_is_not_split(tmp_path):
     ],
     ids=["comments", "row names of R", "ragged"],
 )
-def test_lines_that_do_not_suit_the_names_are_reported_with_their_row(tmp_path, before, rows, message):
+def test_rows_with_another_number_of_cells_than_the_first_line_are_reported(tmp_path, before, rows, message):
     with pytest.raises(ValueError, match=message):
         Objects(write(tmp_path / "t.csv", ["name", "w", "h"], before=before, rows=rows))
 
 
-def test_a_table_without_names_is_noted(tmp_path):
+def test_a_table_without_column_names_is_noted(tmp_path):
     path = write(tmp_path / "t.csv", [str(cell) for cell in ROWS[0]], rows=ROWS[1:])
     assert any("if it is data, insert a line of names" in note for note in Objects(path, batch_size=8).notes)
     assert not any("names" in note for note in Objects(write(path, ["name", "0", "1"]), batch_size=8).notes)
@@ -77,7 +77,7 @@ def test_a_repeated_name_is_reported(tmp_path):
         Objects(write(tmp_path / "t.csv", ["name", "w", "w"]))
 
 
-def test_empty_columns_and_codes_of_rows_are_left_out_with_a_note(tmp_path):
+def test_empty_and_identifying_columns_are_skipped_with_a_note(tmp_path):
     rows = [(f"K-{1000 + 7 * i}", str(uuid.UUID(int=i)), "", f"word{i % 5}", *row) for i, row in enumerate(ROWS)]
     data = Objects(
         write(tmp_path / "t.csv", ["key", "code", "comment", "word", "name", "w", "h"], rows=rows), batch_size=8
@@ -162,7 +162,7 @@ def test_json_that_is_not_a_table_is_rejected(tmp_path, content):
         Objects(tmp_path / "t.json")
 
 
-def test_na_is_a_missing_text_file_or_list(tmp_path):
+def test_na_is_a_missing_entry_of_text_files_and_lists(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     names = [f"tree no. {i}" for i in range(20)]
     frame = pd.DataFrame({"name": names, "photo": "a.png", "scan": "[1, 2]", "size": range(3, 43, 2)})

@@ -63,8 +63,8 @@ def test_a_run_on_tfidf_is_loaded_and_searched(trained, tmp_path, monkeypatch, c
     capsys.readouterr()
     query = ["--query", "german=rot katze haus", "--top", "3", "--out", "t.csv"]
     assert main(["search", str(trained / "run"), *query]) == 0
-    found = (tmp_path / "t.csv").read_text().splitlines()[1]
-    assert sum(word in found for word in ("red", "cat", "house")) >= 2
+    line = (tmp_path / "t.csv").read_text().splitlines()[1]
+    assert sum(word in line for word in ("red", "cat", "house")) >= 2
     assert main(["search", str(trained / "run"), "--query", "german=haus", "english=zzz qqq"]) == 2
     message = "--query must have at least one word of the training texts of view 'english', got 'zzz qqq'."
     assert message in capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_evaluation_uses_the_fit_of_the_training(trained, tmp_path):
     torch.testing.assert_close(data.input_tensors[0]["directions"], tensors["inputs.0.directions"])
 
 
-def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path, monkeypatch):
+def test_a_killed_run_ends_with_identical_weights(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(trained / "run", tmp_path / "run")
     for name in ("model.safetensors", "model.json", "results.json"):
@@ -112,7 +112,7 @@ def test_incompatible_parts_are_rejected(trained, tmp_path, part):
         m3g.load(run.path).embed({"english": "red"})
 
 
-def test_options_determine_which_texts_are_read_as_tfidf(trained, tmp_path, capsys, refused):
+def test_options_determine_which_texts_are_read_as_tfidf(trained, tmp_path, capsys, error_line):
     table = trained / "texts.csv"
     assert Objects(table).view_kinds == ["tfidf", "tfidf"]
     assert Objects(table, view={"english": {"length": 8}}).view_kinds == ["text", "tfidf"]
@@ -133,15 +133,15 @@ def test_options_determine_which_texts_are_read_as_tfidf(trained, tmp_path, caps
     assert "--view.english.encoder transformers --view.english.model sentence-transformers/all-MiniLM-L6-v2" in printed
     content = [{"text": f"a word {i} more", "x": i * i} for i in range(30)]
     other = write_csv(tmp_path, content, "other.csv")
-    wrong = refused(
+    line = error_line(
         "train", "--table", other, "--view.table.columns", "[x]", "--view.table.encoder", "tfidf", "--dry-run"
     )
-    assert "view.table.encoder must suit a view of kind table, got tfidf, which is for text" in wrong
+    assert "view.table.encoder must suit a view of kind table, got tfidf, which is for text" in line
     for encoder, purpose in {"mlp": "rows of numbers", "linear": "rows of numbers", "conv": "small images"}.items():
-        wrong = refused("train", "--table", table, "--view.english.encoder", encoder, "--dry-run")
-        assert f"must suit a view of kind text, got {encoder}, which is for {purpose}: use text, tfidf, tra" in wrong
-    wrong = refused("train", "--table", table, "--view.english.components", "5.5", "--dry-run")
-    assert "view.english.components must be a whole number of at least 1, got 5.5." in wrong
+        line = error_line("train", "--table", table, "--view.english.encoder", encoder, "--dry-run")
+        assert f"must suit a view of kind text, got {encoder}, which is for {purpose}: use text, tfidf, tra" in line
+    line = error_line("train", "--table", table, "--view.english.components", "5.5", "--dry-run")
+    assert "view.english.components must be a whole number of at least 1, got 5.5." in line
 
 
 def test_many_texts_are_read_as_bytes(tmp_path, monkeypatch):

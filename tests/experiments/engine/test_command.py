@@ -58,13 +58,13 @@ def test_wrong_arguments_leave_one_line_and_no_folder(tmp_path, monkeypatch, cap
 
 
 def test_a_command_plans_its_runs_once(tmp_path, monkeypatch):
-    known, requests = find("iterations"), []
+    iterations, requests = find("iterations"), []
 
     def runs(request):
         requests.append(request)
-        return known.runs(request)[:2]
+        return iterations.runs(request)[:2]
 
-    counted = dataclasses.replace(known, runs=runs)
+    counted = dataclasses.replace(iterations, runs=runs)
     monkeypatch.setattr("m3g.experiments.engine.command.find", lambda name: counted)
     assert main(["reproduce", "iterations", "--out", str(tmp_path)]) == 0
     assert len(requests) == 1

@@ -66,9 +66,9 @@ def test_many_views_at_once_are_sampled():
 
 
 def test_a_student_of_some_views_solves_one_problem():
-    taught = {"enabled": True}
-    in_turn = loss_cost(Config.from_dict({"teacher": taught}), 3, 8)
-    once = loss_cost(Config.from_dict({"teacher": {**taught, "student_views": 1}}), 3, 8)
+    teacher = {"enabled": True}
+    in_turn = loss_cost(Config.from_dict({"teacher": teacher}), 3, 8)
+    once = loss_cost(Config.from_dict({"teacher": {**teacher, "student_views": 1}}), 3, 8)
     assert in_turn[0] == 3 * once[0]
 
 

@@ -79,9 +79,9 @@ def test_no_run_is_repeated_if_a_larger_grid_selects_the_same_setting(tmp_path):
 @pytest.mark.parametrize(("gain", "batch"), [(1, 64), (-1, None)])
 def test_a_second_grid_extends_the_first_choice_only_if_it_is_better(tmp_path, gain, batch):
     def scored(settings, folder, data):
-        found = work(settings, folder, data)
+        metrics = work(settings, folder, data)
         larger = settings["config"].get("batch", 32) == 64
-        return {**found, "validation": found["validation"] + gain * larger}
+        return {**metrics, "validation": metrics["validation"] + gain * larger}
 
     tried, final = grid_and_test()
     second = dataclasses.replace(final, settings={"config": {"batch": 64}})
@@ -104,7 +104,7 @@ def test_tables_hold_only_runs_of_the_plan(tmp_path):
     do_all(test, [*plan(Request(seeds=3)), older], store, tmp_path)
     do_all(test, [dataclasses.replace(plan(Request(seeds=4))[3], labels={"seed": 3, "arm": "old"})], store, tmp_path)
     kept = planned(test, list(store.results().values()), Request())
-    # Also the seeds beyond the default; and the labels are the plan's.
+    # Seeds beyond the default are included. The labels are those of the plan.
     assert sorted((row["labels"] for row in kept), key=lambda labels: labels["seed"]) == [{"seed": s} for s in range(4)]
     assert older.id not in {row["id"] for row in kept}
 
@@ -141,8 +141,8 @@ def test_collected_results_count_as_finished(tmp_path):
 
 @pytest.mark.slow
 def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(tmp_path):
-    found = dataclasses.replace(find("iterations"))
-    specs = found.specs(Request(seeds=4, miniature=True))
+    iterations = find("iterations")
+    specs = iterations.specs(Request(seeds=4, miniature=True))
     store = Store(tmp_path)
     killed = []
 
@@ -157,13 +157,13 @@ def test_workers_killed_at_random_are_replaced_and_nothing_is_lost_or_repeated(t
 
     thread = threading.Thread(target=kill)
     thread.start()
-    errors = run_pool(found, specs, store, tmp_path, jobs=2, report=lambda line: None)
+    errors = run_pool(iterations, specs, store, tmp_path, jobs=2, report=lambda line: None)
     thread.join()
     assert killed
     assert not errors
     assert set(store.results()) == {spec.id for spec in specs}
     stamps = {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
-    run_pool(found, specs, store, tmp_path, jobs=1, report=lambda line: None)
+    run_pool(iterations, specs, store, tmp_path, jobs=1, report=lambda line: None)
     assert stamps == {spec.id: (store.folder(spec.id) / "result.json").stat().st_mtime_ns for spec in specs}
 
 

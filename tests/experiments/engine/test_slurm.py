@@ -15,8 +15,8 @@ from m3g.experiments.engine.slurm import write_scripts
 from m3g.experiments.engine.spec import Candidate, RunSpec
 from m3g.experiments.engine.store import Store
 
-# Execute the array; a failed task is requeued at most three times.
-STAND_IN = """#!/bin/bash
+# Execute the array, with at most three attempts per task.
+FAKE_SBATCH = """#!/bin/bash
 set -eu
 for word in "$@"; do case $word in --array=*) range=${word#--array=1-}; count=${range%%%*};; esac; done
 script=${@: -2:1}; file=${@: -1}
@@ -36,7 +36,7 @@ echo "$((100 + count))"
 def fake_sbatch(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "sbatch").write_text(STAND_IN)
+    (folder / "sbatch").write_text(FAKE_SBATCH)
     (folder / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("SBATCH_LOG", str(tmp_path / "log"))
@@ -57,7 +57,7 @@ def test_the_array_executes_every_run_once(tmp_path, fake_sbatch, capsys):
     subprocess.run(["bash", submit], check=True, timeout=300)
     assert set(Store(out).results()) == set(kept)
     assert f"run {kept[1]}, attempt 1" in fake_sbatch.read_text()
-    assert main([*command, "--slurm"]) == 0  # what is finished is left out of the next array
+    assert main([*command, "--slurm"]) == 0  # finished runs are omitted from the next array
     assert len(listed.read_text().splitlines()) == 13
 
 
@@ -125,9 +125,9 @@ def _cluster():
     """Return why no cluster is available for the test, or None."""
     if shutil.which("sbatch") is None:
         return "Slurm is not installed; `.ci/slurm start` makes a cluster of one node on Debian"
-    found = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=120)
+    nodes = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True, timeout=120)
     return (
-        None if "idle" in found.stdout or "mixed" in found.stdout else f"no node is idle: {found.stdout}{found.stderr}"
+        None if "idle" in nodes.stdout or "mixed" in nodes.stdout else f"no node is idle: {nodes.stdout}{nodes.stderr}"
     )
 
 
@@ -138,7 +138,7 @@ def test_a_task_that_is_requeued_half_way_continues(tmp_path):
     if reason is not None:
         pytest.skip(reason)
     specs = [RunSpec("demo", {"config": {"seed": seed}}, {}) for seed in (0, 1)]
-    sent_back, other = (spec.id for spec in specs)
+    requeued, other = (spec.id for spec in specs)
     program = tmp_path / "program.sh"
     program.write_text(
         "#!/bin/bash\n# $1 --run, $2 the id\n"
@@ -152,9 +152,9 @@ def test_a_task_that_is_requeued_half_way_continues(tmp_path):
     text = subprocess.run(["bash", submit], check=True, capture_output=True, text=True, timeout=120).stdout
     job = text.split("job ")[1].split()[0]
     try:
-        _wait(lambda: (tmp_path / f"half-{sent_back}").exists())
+        _wait(lambda: (tmp_path / f"half-{requeued}").exists())
         subprocess.run(["scontrol", "requeue", f"{job}_1"], check=True, timeout=120)
-        _wait(lambda: (tmp_path / f"done-{sent_back}").exists())
+        _wait(lambda: (tmp_path / f"done-{requeued}").exists())
         log = next((tmp_path / "out" / "logs").glob("*_1.txt")).read_text()
         assert "attempt 1" in log
         assert "attempt 2" in log

@@ -30,16 +30,16 @@ def test_tied_arms_share_their_mean_rank(table):
 def test_intervals_within_splits_are_those_of_the_paired_difference(pairs):
     """The difference of two arms has the sum of their variances."""
     ours, theirs = (dict(enumerate(part)) for part in zip(*pairs))
-    found = within_splits({"ours": ours, "theirs": theirs})
+    intervals = within_splits({"ours": ours, "theirs": theirs})
     expected = 100 * paired(ours, theirs).half_width / 2**0.5
-    assert [width for _, width in found.values()] == pytest.approx([expected, expected], abs=1e-9)
-    assert found["ours"][0] == pytest.approx(100 * np.mean(list(ours.values())))
+    assert [width for _, width in intervals.values()] == pytest.approx([expected, expected], abs=1e-9)
+    assert intervals["ours"][0] == pytest.approx(100 * np.mean(list(ours.values())))
 
 
 def test_arms_that_share_no_splits_have_their_own_intervals():
-    found = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {2: 0.4, 3: 0.4}})
-    assert found["a"][1] > 0
-    assert found["b"][1] == 0
+    intervals = within_splits({"a": {0: 0.5, 1: 0.7}, "b": {2: 0.4, 3: 0.4}})
+    assert intervals["a"][1] > 0
+    assert intervals["b"][1] == 0
 
 
 def test_methods_of_a_control_are_compared_with_m3g_in_it_or_in_the_control_it_extends():
@@ -88,5 +88,5 @@ def test_holm_is_monotone_and_bounded():
 
 def test_the_verdict_follows_the_adjusted_p_value():
     compared = {"ahead": (1, 5, 0.005), "behind": (-1, 5, 0.005), "tie": (1, 5, 0.06), "alone": (1, 1, 0.001)}
-    found = holm_verdicts({name: Difference(mean, 0.1, pairs, p) for name, (mean, pairs, p) in compared.items()})
-    assert found == {"ahead": "ahead", "behind": "behind", "tie": "tie"}
+    verdicts = holm_verdicts({name: Difference(mean, 0.1, pairs, p) for name, (mean, pairs, p) in compared.items()})
+    assert verdicts == {"ahead": "ahead", "behind": "behind", "tie": "tie"}

@@ -20,9 +20,9 @@ RUN = RunSpec("test", {"config": {"loop": {"max_steps": 200}, "seed": 3}}, {"arm
 
 
 def test_a_grid_has_every_combination():
-    found = grid("infonce-pwe", {"infonce": ("temperature", (0.1, 0.2))}, (1e-3, 3e-3))
-    assert [tuple(change.values()) for change in found] == [(0.1, 1e-3), (0.1, 3e-3), (0.2, 1e-3), (0.2, 3e-3)]
-    assert set(found[0]) == {"loss_options.temperature", "optim.learning_rate"}
+    changes = grid("infonce-pwe", {"infonce": ("temperature", (0.1, 0.2))}, (1e-3, 3e-3))
+    assert [tuple(change.values()) for change in changes] == [(0.1, 1e-3), (0.1, 3e-3), (0.2, 1e-3), (0.2, 3e-3)]
+    assert set(changes[0]) == {"loss_options.temperature", "optim.learning_rate"}
 
 
 def test_every_setting_is_evaluated_by_runs_of_the_grid():

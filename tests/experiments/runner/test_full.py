@@ -28,7 +28,7 @@ def test_paper_arms_have_the_papers_options():
 
 
 def test_only_the_first_process_removes_a_run_without_checkpoint(tmp_path, monkeypatch):
-    """Processes that removed the same folder together would fail."""
+    """Two processes that remove the same folder at once would fail."""
     folder = tmp_path / "run"
     folder.mkdir()
     existed = []

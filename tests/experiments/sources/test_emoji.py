@@ -17,7 +17,7 @@ def test_new_emoji_are_not_used_in_training(tmp_path):
         assert sorted([*train["noto_label"], *new["noto_label"]]) == list(range(40))
 
 
-def test_images_in_folders_are_put_on_white(tmp_path):
+def test_transparent_images_are_composited_on_white(tmp_path):
     for vendor in emoji.VENDORS:
         (tmp_path / "emoji" / vendor).mkdir(parents=True)
         for name in ("cat.png", "dog.png"):

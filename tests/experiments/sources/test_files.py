@@ -21,8 +21,8 @@ def test_a_file_is_found_in_the_folder_or_directly_below_it(tmp_path):
 def test_folders_are_found_with_any_case_and_separators(tmp_path):
     for name in ("real_world", "ART"):
         (tmp_path / "one" / "two" / name).mkdir(parents=True)
-    found = find_folder(tmp_path, ["Real World", "Art"], hint="two folders")
-    assert {part: path.name for part, path in found.items()} == {"Real World": "real_world", "Art": "ART"}
+    folders = find_folder(tmp_path, ["Real World", "Art"], hint="two folders")
+    assert {part: path.name for part, path in folders.items()} == {"Real World": "real_world", "Art": "ART"}
     with pytest.raises(MissingData, match="contains two folders, got"):
         find_folder(tmp_path, ["Real World", "Product"], hint="two folders")
 

@@ -26,7 +26,7 @@ def same(one, two):
     return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
 
 
-def test_a_tree_of_pacs_gives_what_the_archive_gives(tmp_path):
+def test_a_tree_of_pacs_and_its_archive_give_the_same_arrays(tmp_path):
     write_sets(tmp_path)
     with zipfile.ZipFile(tmp_path / "pacs_64jpg.zip") as archive:
         archive.extractall(tmp_path / "public")
@@ -35,7 +35,7 @@ def test_a_tree_of_pacs_gives_what_the_archive_gives(tmp_path):
     assert same(arrays(tmp_path / "a" / "pacs_edges.npz"), arrays(tmp_path / "b" / "pacs_edges.npz"))
 
 
-def test_tiny_imagenet_as_downloaded_gives_what_the_archive_gives(tmp_path):
+def test_downloaded_tiny_imagenet_and_its_archive_give_the_same_arrays(tmp_path):
     public = tmp_path / "sets" / "tiny-imagenet-200"
     notes = []
     with zipfile.ZipFile(tmp_path / "tinyimagenet10_jpg.zip", "w") as archive:
@@ -50,14 +50,14 @@ def test_tiny_imagenet_as_downloaded_gives_what_the_archive_gives(tmp_path):
     (public / "val" / "val_annotations.txt").write_text("".join(notes))
     images.prepare_tinyimagenet(tmp_path, tmp_path / "a")
     images.prepare_tinyimagenet(tmp_path / "sets", tmp_path / "b")
-    found = arrays(tmp_path / "b" / "tinyimagenet.npz")
-    assert same(arrays(tmp_path / "a" / "tinyimagenet.npz"), found)
-    assert found["images"].shape == (20, 32, 32, 3)
+    prepared = arrays(tmp_path / "b" / "tinyimagenet.npz")
+    assert same(arrays(tmp_path / "a" / "tinyimagenet.npz"), prepared)
+    assert prepared["images"].shape == (20, 32, 32, 3)
     with pytest.raises(MissingData, match="train/CLASS/IMAGE and val/CLASS/IMAGE"):
         images.prepare_folders(tmp_path / "sets", tmp_path / "c")  # its val has no folders of classes
 
 
-def test_office_home_is_read_with_any_separators_and_cut_to_laptop_size(tmp_path, monkeypatch):
+def test_office_home_is_read_with_any_separators_and_reduced_to_laptop_size(tmp_path, monkeypatch):
     tree = images.Tree(images.TREES["office-home"].domains, classes=2, images=3)
     monkeypatch.setitem(images.TREES, "office-home", tree)
     for domain in ("Art", "Clipart", "Product", "Real_World"):
@@ -65,21 +65,21 @@ def test_office_home_is_read_with_any_separators_and_cut_to_laptop_size(tmp_path
             for number in range(4):
                 picture(tmp_path / "OfficeHomeDataset" / domain / kind / f"{number:05}.jpg", number)
     images.prepare_tree("office-home", tmp_path, tmp_path / "out")
-    found = arrays(tmp_path / "out" / "office-home_edges.npz")
-    assert sorted(set(found["Real World_label"])) == ["Alarm_Clock", "Bike"]
-    assert {len(found[domain]) for domain in tree.domains} == {6}
+    prepared = arrays(tmp_path / "out" / "office-home_edges.npz")
+    assert sorted(set(prepared["Real World_label"])) == ["Alarm_Clock", "Bike"]
+    assert {len(prepared[domain]) for domain in tree.domains} == {6}
 
 
-def test_other_folders_of_classes_are_read_as_squares(tmp_path, monkeypatch):
+def test_images_of_other_class_folders_become_squares(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "MAX_IMAGES", 3)
     for part in ("train", "val"):
         for kind in ("n01440764", "n02102040"):
             for number in range(2):
                 picture(tmp_path / "imagenette2" / part / kind / f"{part}{number}.png", number)
     images.prepare_folders(tmp_path, tmp_path / "out")
-    found = arrays(tmp_path / "out" / "folders.npz")
-    assert found["images"].shape == (6, 32, 32, 3)
-    assert list(found["label"]) == ["n01440764"] * 3 + ["n02102040"] * 3
+    prepared = arrays(tmp_path / "out" / "folders.npz")
+    assert prepared["images"].shape == (6, 32, 32, 3)
+    assert list(prepared["label"]) == ["n01440764"] * 3 + ["n02102040"] * 3
 
 
 def test_missing_files_are_named(tmp_path):

@@ -19,8 +19,8 @@ LABEL = np.arange(12) % 3
 
 def cells(*entries):
     arrays = np.empty((len(entries), 1), dtype=object)
-    for place, entry in enumerate(entries):
-        arrays[place, 0] = entry
+    for row, entry in enumerate(entries):
+        arrays[row, 0] = entry
     return arrays
 
 

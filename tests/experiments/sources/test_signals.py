@@ -26,11 +26,11 @@ def write_windows(folder, channels, *, subjects=8, windows=12, time=300):
 
 def test_features_of_prepared_windows_distinguish_stages(tmp_path):
     write_windows(tmp_path / "sleep", ["marker", *signals.SENSORS.values()])
-    found = signals.read_sleep(tmp_path)
-    assert found["EOG"].shape == (96, signals.BANDS)
-    awake = found["stage"] == "W"
-    assert not set(found["EOG"][awake].argmax(1)) & set(found["EOG"][~awake].argmax(1))
-    assert len(set(found["subject"])) == 8
+    sleep = signals.read_sleep(tmp_path)
+    assert sleep["EOG"].shape == (96, signals.BANDS)
+    awake = sleep["stage"] == "W"
+    assert not set(sleep["EOG"][awake].argmax(1)) & set(sleep["EOG"][~awake].argmax(1))
+    assert len(set(sleep["subject"])) == 8
 
 
 def test_windows_with_other_channels_are_named(tmp_path):

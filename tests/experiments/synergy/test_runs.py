@@ -13,9 +13,9 @@ from m3g.experiments.synergy.runs import ARMS, MORE_TUNING_SEEDS, TEMPERATURES, 
 def test_every_loss_has_the_same_grid_on_splits_that_no_test_uses(data, splits):
     specs = find("synergy").specs(Request(sets=[data]))
     for arm in ARMS:
-        mine = [spec for spec in specs if spec.labels["arm"] == arm]
-        grid = [spec for spec in mine if spec.labels["stage"] == "grid"]
-        tests = [spec for spec in mine if spec.labels["stage"] == "test"]
+        arm_specs = [spec for spec in specs if spec.labels["arm"] == arm]
+        grid = [spec for spec in arm_specs if spec.labels["stage"] == "grid"]
+        tests = [spec for spec in arm_specs if spec.labels["stage"] == "test"]
         temperatures = sorted(spec.labels["loss_options.temperature"] for spec in grid)
         assert temperatures == sorted(splits * TEMPERATURES)
         assert len(tests) == 5

@@ -30,8 +30,8 @@ def test_scores_follow_their_formulas(views):
 @pytest.mark.parametrize("name", SCORES)
 def test_candidates_per_query_score_like_shared_ones(name, views):
     first, second, last = views
-    apart = SCORES[name](first, second, last.expand(6, 6, 8))
-    assert torch.allclose(apart, SCORES[name](first, second, last))
+    per_query = SCORES[name](first, second, last.expand(6, 6, 8))
+    assert torch.allclose(per_query, SCORES[name](first, second, last))
 
 
 def test_recall_counts_rows_or_classes(views):

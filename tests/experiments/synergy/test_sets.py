@@ -53,7 +53,7 @@ def test_bits_have_the_given_fraction_of_synergy(percent):
         assert accuracy < 0.55 if bit < 4 * percent / 100 else accuracy > 0.9
 
 
-def test_built_in_sets_need_no_files(tmp_path):
+def test_built_in_sets_require_no_files(tmp_path):
     prepare = find("synergy").sets("laptop")
     prepare["digits"](None, tmp_path)
     prepare["bits-100"](None, tmp_path)

@@ -64,7 +64,7 @@ def test_the_command_trains_added_sets_and_losses(file, tmp_path, capsys):
     assert "1 measured runs of 1 arms on 1 data sets" in capsys.readouterr().out
 
 
-def test_an_added_loss_needs_no_files(file, tmp_path, capsys):
+def test_an_added_loss_requires_no_files(file, tmp_path, capsys):
     """The built-in digits are the data; sets without files are listed, one line each."""
     command = ["reproduce", "views", "--out", str(tmp_path / "out"), "--methods", "mine", "--seeds", "1"]
     assert main([*command, "--add", str(file), "--plan"]) == 0

@@ -9,12 +9,12 @@ from m3g.experiments.views.baselines import baseline, principal
 def test_principal_components_are_those_of_the_training_rows():
     random = torch.Generator().manual_seed(0)
     train = torch.randn(200, 3, generator=random) * torch.tensor([1.0, 5.0, 0.1]) + 7
-    seen, other = principal(train, [train, train[:4] + 1], size=2)
-    assert seen.shape == (200, 2)
-    torch.testing.assert_close(seen.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
-    assert 4 < seen[:, 0].std() < 6
-    assert 0.8 < seen[:, 1].std() < 1.2
-    torch.testing.assert_close(other - seen[:4], (other - seen[:4])[:1].expand(4, 2), atol=1e-4, rtol=0)
+    projected, other = principal(train, [train, train[:4] + 1], size=2)
+    assert projected.shape == (200, 2)
+    torch.testing.assert_close(projected.mean(0), torch.zeros(2), atol=1e-4, rtol=0)
+    assert 4 < projected[:, 0].std() < 6
+    assert 0.8 < projected[:, 1].std() < 1.2
+    torch.testing.assert_close(other - projected[:4], (other - projected[:4])[:1].expand(4, 2), atol=1e-4, rtol=0)
 
 
 def test_every_baseline_has_all_rows_and_its_number_of_columns():

@@ -33,35 +33,35 @@ MASK[0] |= ~MASK.any(0)
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_recall_is_the_literal_count(mask):
     points = _points(mask=mask)
-    here = points.present
+    present = points.present
     for by_class in (False, True):
         pairs = []
         for l, m in itertools.permutations(range(3), 2):
-            right = []
+            correct = []
             for i in range(12):
-                if here[l, i] and here[m, i]:
-                    close = [j for j in range(12) if here[m, j]]
+                if present[l, i] and present[m, i]:
+                    close = [j for j in range(12) if present[m, j]]
                     best = max(close, key=lambda j: float(points.views[l][i] @ points.views[m][j]))
-                    right.append(points.labels[best] == points.labels[i] if by_class else best == i)
-            pairs.append(np.mean(right))
+                    correct.append(points.labels[best] == points.labels[i] if by_class else best == i)
+            pairs.append(np.mean(correct))
         assert recall(points, by_class=by_class) == pytest.approx(np.mean(pairs))
 
 
 @pytest.mark.parametrize("mask", [None, MASK])
 def test_recall_from_the_rest_is_the_literal_count(mask):
     points = _points(mask=mask)
-    here, found = points.present, []
+    present, recalls = points.present, []
     for m in range(3):
-        right = []
+        correct = []
         for i in range(12):
-            others = [l for l in range(3) if l != m and here[l, i]]
-            if not here[m, i]:
+            others = [l for l in range(3) if l != m and present[l, i]]
+            if not present[m, i]:
                 continue
             rest = sum((points.views[l][i] for l in others), torch.zeros(4, dtype=torch.float64))
-            close = [j for j in range(12) if here[m, j]]
-            right.append(bool(others) and max(close, key=lambda j: float(rest @ points.views[m][j])) == i)
-        found.append(np.mean(right))
-    assert recall_from_rest(points, by_class=False) == pytest.approx(np.mean(found))
+            close = [j for j in range(12) if present[m, j]]
+            correct.append(bool(others) and max(close, key=lambda j: float(rest @ points.views[m][j])) == i)
+        recalls.append(np.mean(correct))
+    assert recall_from_rest(points, by_class=False) == pytest.approx(np.mean(recalls))
 
 
 def test_scores_use_the_query_of_a_cost():
@@ -91,7 +91,7 @@ def test_few_labels_are_scored_by_the_nearest_class_mean():
     assert few_labels(x, labels, x, labels, shots=2, seed=0) == pytest.approx(np.mean(scores))
 
 
-def test_moved_probe_needs_a_common_space():
+def test_the_moved_probe_requires_a_common_space():
     labels = torch.arange(60) % 3
     same = normalize(torch.eye(3)[labels] + 0.01 * torch.randn(60, 3), dim=-1)
     for other, expected in ((same, 1.0), (same[:, [1, 2, 0]], 0.0)):
@@ -99,8 +99,8 @@ def test_moved_probe_needs_a_common_space():
         assert moved_probe(points, points) == expected
 
 
-def test_without_missing_entries_nothing_changes():
+def test_scores_at_a_drop_rate_of_0_are_those_of_complete_rows():
     points = _points(n=40)
-    found = with_missing(points, points, 0.0, by_class=False, seed=0)
-    assert found["recall_rest"] == pytest.approx(recall_from_rest(points, by_class=False))
-    assert found["linear"] == Probe(points.mean, points.labels, kind="ridge").accuracy(points.mean, points.labels)
+    scores = with_missing(points, points, 0.0, by_class=False, seed=0)
+    assert scores["recall_rest"] == pytest.approx(recall_from_rest(points, by_class=False))
+    assert scores["linear"] == Probe(points.mean, points.labels, kind="ridge").accuracy(points.mean, points.labels)

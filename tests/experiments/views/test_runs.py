@@ -107,10 +107,10 @@ def test_m3g_compares_all_views_at_once():
 def test_canonical_readout_aligns_a_rotated_view():
     random = torch.Generator().manual_seed(0)
     train, test = (normalize(torch.randn(n, 6, generator=random), dim=-1) for n in (200, 50))
-    turn = torch.linalg.qr(torch.randn(6, 6, generator=random))[0]
-    seen = {name: Embedded(torch.stack([x, x @ turn, -x])) for name, x in (("train", train), ("test", test))}
-    assert recall(seen["test"], by_class=False) < 0.5
-    assert recall(views.read_out(seen)["test"], by_class=False) == 1
+    rotation = torch.linalg.qr(torch.randn(6, 6, generator=random))[0]
+    embedded = {name: Embedded(torch.stack([x, x @ rotation, -x])) for name, x in (("train", train), ("test", test))}
+    assert recall(embedded["test"], by_class=False) < 0.5
+    assert recall(views.read_out(embedded)["test"], by_class=False) == 1
 
 
 def test_the_first_runs_are_those_of_the_main_losses():
@@ -126,7 +126,7 @@ def test_stacked_training_is_the_training_of_the_plain_network(sets, tmp_path, l
     for data in ("mine", "classes"):
         view_sets.prepare(data, tmp_path, tmp_path / "data")
         settings = place_files({"config": views.config(data, loss, seed=0, steps=5)}, tmp_path / "data")
-        found = [fit_quickly(config_of(settings), tmp_path / "w", stacked=stacked) for stacked in (False, True)]
-        (plain, rows), (stacked, _) = found
+        fits = [fit_quickly(config_of(settings), tmp_path / "w", stacked=stacked) for stacked in (False, True)]
+        (plain, rows), (stacked, _) = fits
         inputs = rows.arrays("test")[0]
         assert torch.allclose(plain.net(inputs), stacked.net(inputs), atol=1e-4)

@@ -12,8 +12,8 @@ def row(arm, data="digits", seed=0, stage="test", **metrics):
 
 def test_m3g_is_first_and_baselines_and_controls_are_last():
     arms = ["raw", "vicreg", "m3g, 1000 steps", "infonce-pwe", "m3g"]
-    found = scores([row(arm, recall=0.5) for arm in arms], "recall")
-    assert list(found) == ["m3g", "infonce-pwe", "vicreg", "raw", "m3g, 1000 steps"]
+    by_arm = scores([row(arm, recall=0.5) for arm in arms], "recall")
+    assert list(by_arm) == ["m3g", "infonce-pwe", "vicreg", "raw", "m3g, 1000 steps"]
 
 
 def test_runs_without_a_score_are_omitted():
@@ -32,6 +32,6 @@ def test_only_arms_with_all_common_sets_are_ranked():
         "m3g, plain": {"a": {0: 0.1}, "b": {0: 0.1}},
     }
     assert common(means(table)) == {"a", "b"}
-    found = complete(table)
-    assert set(found) == {"m3g", "infonce-pwe"}
-    assert math.isclose(found["m3g"]["a"], 0.3)
+    by_arm = complete(table)
+    assert set(by_arm) == {"m3g", "infonce-pwe"}
+    assert math.isclose(by_arm["m3g"]["a"], 0.3)

@@ -18,7 +18,7 @@ def test_documents_keep_their_most_frequent_words():
 
 
 def test_parts_of_the_digits_run_the_main_losses_and_the_baselines_only():
-    parts = [name for name, wanted in view_sets.SETS.items() if wanted.part]
+    parts = [name for name, entry in view_sets.SETS.items() if entry.part]
     assert parts == ["digits-3", "digits-4", "digits-5"]
     specs = views.EXPERIMENT.specs(Request())
     assert {spec.labels["arm"] for spec in specs if spec.labels["data"] in parts} == {*views.MAIN, *views.BASELINES}

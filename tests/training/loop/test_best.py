@@ -112,7 +112,8 @@ def test_a_resumed_run_stops_at_the_same_epoch_with_the_same_network(config, tmp
         shutil.copy(kept[number], again / "checkpoints" / "last.ckpt")
         assert fit.train(config, again, resume=True).weights.read_bytes() == uninterrupted.weights.read_bytes()
         steps = [
-            checkpoint.read_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] for run in (again, uninterrupted.path)
+            checkpoint.read_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"]
+            for run in (again, uninterrupted.path)
         ]
         assert steps[0] == steps[1]
     torch.set_num_threads(threads)

@@ -89,18 +89,18 @@ def uninterrupted(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("victim", "seconds"), [(1, 0.0), (20, 0.003), (30, 0.009)])
-def test_a_killed_run_is_resumed_by_the_command(tmp_path, uninterrupted, victim, seconds):
+@pytest.mark.parametrize(("row", "seconds"), [(1, 0.0), (20, 0.003), (30, 0.009)])
+def test_a_killed_run_is_resumed_by_the_command(tmp_path, uninterrupted, row, seconds):
     whole, killed = uninterrupted, tmp_path / "killed"
     settings = whole.path.parent / "settings.yaml"
     command = ["train", "--config", settings, "--out", killed]
-    code, output = forked.run(command, tmp_path, tmp_path, killed=(victim, seconds))
+    code, output = forked.run(command, tmp_path, tmp_path, killed=(row, seconds))
     assert code == -signal.SIGKILL, output
     assert not (killed / "model.safetensors").exists()
     step = checkpoint.read_checkpoint(killed / "checkpoints" / "last.ckpt")["global_step"]
-    assert step >= victim - 3
+    assert step >= row - 3
     assert main(["train", "--resume", str(killed)]) == 0
-    assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes(), f"killed near {victim}"
+    assert (killed / "model.safetensors").read_bytes() == whole.weights.read_bytes(), f"killed near step {row}"
     assert (killed / "metrics.csv").read_bytes() == (whole.path / "metrics.csv").read_bytes()
 
 

@@ -54,7 +54,7 @@ def test_losses_in_bfloat16_are_those_of_the_whole_batch(tmp_path):
     assert curves[1] == pytest.approx(curves[0], rel=2e-3)
 
 
-def test_the_encoders_are_given_chunks():
+def test_encoders_process_one_chunk_at_a_time():
     config = small(16)
     data = build_data(config)
     module = build_module(config, data)

@@ -53,13 +53,13 @@ def test_tensorboard_and_csv_record_the_run(views):
 
 def wandb_records(content, block=2**15):
     """The records of a .wandb file: after 7 bytes, pieces with a header of checksum, length and kind, in blocks."""
-    place, record = 7, b""
-    while place + 7 <= len(content):
-        if block - place % block < 7:  # the end of a block that holds no header is filled up
-            place += block - place % block
-        _, length, kind = struct.unpack_from("<IHB", content, place)
-        record += content[place + 7 : place + 7 + length]
-        place += 7 + length
+    position, record = 7, b""
+    while position + 7 <= len(content):
+        if block - position % block < 7:  # the end of a block that holds no header is filled up
+            position += block - position % block
+        _, length, kind = struct.unpack_from("<IHB", content, position)
+        record += content[position + 7 : position + 7 + length]
+        position += 7 + length
         if kind in (1, 4):  # whole, or the last piece
             yield record
             record = b""
@@ -102,11 +102,11 @@ def test_mlflow_in_a_local_file_continues_after_a_resume(views, tmp_path):
     assert main(["train", *views, "--logger", "mlflow", "--out", "run", "--loop.max_steps", "3"]) == 0
     client = MlflowClient("sqlite:///mlflow.db")
     (experiment,) = client.search_experiments(filter_string="name = 'm3g'")
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert found.info.run_name == "run"
-    assert found.info.status == "FINISHED"
-    assert found.data.params["loop.epochs"] == "2"
-    assert found.data.metrics["test/recall_at_1"] == pytest.approx(results()["recall_at_1"])
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_name == "run"
+    assert run.info.status == "FINISHED"
+    assert run.data.params["loop.epochs"] == "2"
+    assert run.data.metrics["test/recall_at_1"] == pytest.approx(results()["recall_at_1"])
     assert main(["train", "--resume", "run"]) == 0
     assert len(client.search_runs([experiment.experiment_id])) == 1
 
@@ -161,7 +161,7 @@ def test_wrong_names_are_rejected(names, message):
 
 
 def test_several_loggers_may_be_given():
-    given = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
-    assert given.settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
-    assert given.others == ["--out", "run"]
+    parsed = read_settings(["--logger", "csv", "wandb", "--out", "run", "--logger", "mlflow", "--seed", "1"])
+    assert parsed.settings == {"logger": ["csv", "wandb", "mlflow"], "seed": 1}
+    assert parsed.others == ["--out", "run"]
     assert read_settings(["--logger", "[csv, none]"]).settings == {"logger": ["csv", "none"]}

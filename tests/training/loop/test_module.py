@@ -28,7 +28,7 @@ def small(**changes):
     return Config.from_dict(content)
 
 
-class Watch(pl.Callback):
+class Recorder(pl.Callback):
     """Callback that records every step."""
 
     def __init__(self):
@@ -43,24 +43,24 @@ class Watch(pl.Callback):
             self.teachers.append(copy.deepcopy(module.teacher.net.encoders[0].state_dict()))
 
 
-def test_the_teacher_moves_once_per_optimiser_step(tmp_path):
-    watch = Watch()
+def test_the_teacher_is_updated_once_per_optimiser_step(tmp_path):
+    recorder = Recorder()
     config = small(teacher={"enabled": True, "momentum": 0.9}, loop={"accumulate": 2})
-    fit.train(config, tmp_path / "run", callbacks=[watch])
-    moved = [
+    fit.train(config, tmp_path / "run", callbacks=[recorder])
+    teacher_changed = [
         any(not torch.equal(a, b) for a, b in zip(one.values(), two.values()))
-        for one, two in zip(watch.teachers, watch.teachers[1:])
+        for one, two in zip(recorder.teachers, recorder.teachers[1:])
     ]
-    stepped = [
+    student_changed = [
         any(not torch.equal(a, b) for a, b in zip(one.values(), two.values()))
-        for one, two in zip(watch.weights, watch.weights[1:])
+        for one, two in zip(recorder.weights, recorder.weights[1:])
     ]
     # 7 batches per epoch: steps after batches 2, 4, 6 and the last
-    assert stepped == [True, False, True, False, True, True, False, True, False, True, False, True, True]
-    assert moved == stepped
+    assert student_changed == [True, False, True, False, True, True, False, True, False, True, False, True, True]
+    assert teacher_changed == student_changed
 
 
-def test_the_teacher_slows_down_to_a_stop(tmp_path):
+def test_the_momentum_of_the_teacher_increases_to_1(tmp_path):
     momenta = []
 
     class Momenta(pl.Callback):
@@ -75,12 +75,12 @@ def test_the_teacher_slows_down_to_a_stop(tmp_path):
 
 def test_a_divergence_is_not_logged_as_the_gap():
     views = torch.randn(3, 8, 4)
-    for loss, shown in ((m3g.losses.M3GLoss(), True), (m3g.losses.KLLoss(), False)):
-        assert ("gap" in loss.report(loss(views))) == shown
+    for loss, is_logged in ((m3g.losses.M3GLoss(), True), (m3g.losses.KLLoss(), False)):
+        assert ("gap" in loss.report(loss(views))) == is_logged
 
 
 def test_schedules_reach_the_optimiser(tmp_path):
-    watch = Watch()
+    recorder = Recorder()
     config = small(
         optim={
             "learning_rate": 0.01,
@@ -90,22 +90,22 @@ def test_schedules_reach_the_optimiser(tmp_path):
             "end_weight_decay": 0.4,
         }
     )
-    fit.train(config, tmp_path / "run", callbacks=[watch])
-    assert watch.rates[:7] == pytest.approx([0.01 * (t + 1) / 7 for t in range(7)])
-    assert watch.rates[7] == pytest.approx(0.01)
-    assert 0.001 < watch.rates[-1] < 0.002
-    assert watch.decays[0] == pytest.approx((0.04, 0.0))
-    assert 0.38 < watch.decays[-1][0] < 0.4
+    fit.train(config, tmp_path / "run", callbacks=[recorder])
+    assert recorder.rates[:7] == pytest.approx([0.01 * (t + 1) / 7 for t in range(7)])
+    assert recorder.rates[7] == pytest.approx(0.01)
+    assert 0.001 < recorder.rates[-1] < 0.002
+    assert recorder.decays[0] == pytest.approx((0.04, 0.0))
+    assert 0.38 < recorder.decays[-1][0] < 0.4
 
 
 def test_the_scaling_rules_use_the_batch_of_all_accumulated_batches(tmp_path):
-    watch = Watch()
+    recorder = Recorder()
     config = small(
         optim={"learning_rate": 0.01, "reference_batch": 100, "warmup_epochs": 0.0},
         loop={"accumulate": 2, "epochs": 1},
     )
-    fit.train(config, tmp_path / "run", callbacks=[watch])
-    assert watch.rates[1] == pytest.approx(0.01 * 4**0.5)
+    fit.train(config, tmp_path / "run", callbacks=[recorder])
+    assert recorder.rates[1] == pytest.approx(0.01 * 4**0.5)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
     module = fit.build_module(small(loss="m3g"), data)
     embeddings, teacher = torch.randn(2, 4, 10, 8)
     pairs = [[0, 1], [0, 3], [2, 3]]
-    for taught in (None, teacher):
-        parts = [module.loss(embeddings[pair], teacher=None if taught is None else taught[pair]) for pair in pairs]
-        together = module.compare(embeddings, taught, None, pairs)
+    for targets in (None, teacher):
+        parts = [module.loss(embeddings[pair], teacher=None if targets is None else targets[pair]) for pair in pairs]
+        together = module.compare(embeddings, targets, None, pairs)
         torch.testing.assert_close(together, torch.stack(parts).mean())
     present = torch.ones(4, 10, dtype=torch.bool)
     torch.testing.assert_close(
@@ -166,11 +166,11 @@ def test_subsets_solved_together_are_the_mean_of_the_subsets():
 def test_other_precisions_train_and_are_evaluated(tmp_path, monkeypatch, precision):
     """With a teacher and accumulation; the loss itself is never computed in less than single precision."""
     monkeypatch.setattr(evaluate, "MEASURED", {"train": 400, "test": 100})
-    seen = set()
+    dtypes = set()
 
-    class Look(pl.Callback):
+    class RecordDtypes(pl.Callback):
         def on_train_start(self, trainer, module):
-            module.loss.register_forward_hook(lambda loss, inputs, output: seen.add(output.dtype))
+            module.loss.register_forward_hook(lambda loss, inputs, output: dtypes.add(output.dtype))
 
     config = small(
         loss="m3g",
@@ -179,8 +179,8 @@ def test_other_precisions_train_and_are_evaluated(tmp_path, monkeypatch, precisi
         heads={"predictor": True},
         loop={"precision": precision, "accumulate": 2, "epochs": 5, "evaluate_every": 5},
     )
-    run = fit.train(config, tmp_path / "run", callbacks=[*watch(config, tmp_path / "run"), Look()])
-    assert seen == {torch.float64 if precision == "64-true" else torch.float32}
+    run = fit.train(config, tmp_path / "run", callbacks=[*watch(config, tmp_path / "run"), RecordDtypes()])
+    assert dtypes == {torch.float64 if precision == "64-true" else torch.float32}
     values = [row["loss"] for row in Table(run.path / "metrics.csv").rows()]
     assert torch.isfinite(torch.tensor(values)).all()
     assert sum(values[-5:]) < 0.9 * sum(values[:5])

@@ -21,9 +21,9 @@ from m3g.training.loop.optim import (
 PAPER = AdamSettings(6.5e-4, (0.9, 0.95), 1e-8)
 
 
-@given(total=st.integers(2, 500), share=st.floats(0, 1), peak=st.floats(1e-6, 1), ratio=st.floats(0, 1))
-def test_learning_rate_rises_to_its_peak_and_falls_to_its_floor(total, share, peak, ratio):
-    warmup, floor = int(share * (total - 1)), peak * ratio
+@given(total=st.integers(2, 500), warmup_fraction=st.floats(0, 1), peak=st.floats(1e-6, 1), ratio=st.floats(0, 1))
+def test_learning_rate_rises_to_its_peak_and_falls_to_its_floor(total, warmup_fraction, peak, ratio):
+    warmup, floor = int(warmup_fraction * (total - 1)), peak * ratio
     values = [warmup_cosine(t, total=total, warmup=warmup, peak=peak, floor=floor) for t in range(total + 1)]
     assert max(values) == pytest.approx(peak)
     assert values[-1] == pytest.approx(floor)
@@ -46,9 +46,9 @@ def test_adam_rule_for_four_times_the_batch():
 
 @given(kappa=st.floats(0.01, 10))
 def test_adam_rule_and_its_inverse(kappa):
-    back = scale_adam(scale_adam(PAPER, kappa), 1 / kappa)
-    assert back.learning_rate == pytest.approx(PAPER.learning_rate)
-    assert back.betas == pytest.approx(PAPER.betas, abs=1e-6)
+    restored = scale_adam(scale_adam(PAPER, kappa), 1 / kappa)
+    assert restored.learning_rate == pytest.approx(PAPER.learning_rate)
+    assert restored.betas == pytest.approx(PAPER.betas, abs=1e-6)
 
 
 def test_a_negative_beta_is_an_error_with_the_limit():
@@ -71,7 +71,7 @@ def test_biases_and_one_dimensional_parameters_do_not_decay():
     assert all(group["weight_decay"] == 0 for group in adamw(net, PAPER).param_groups)
 
 
-def test_nothing_to_train_is_an_error():
+def test_a_network_without_parameters_is_an_error():
     with pytest.raises(ValueError, match="at least one parameter"):
         adamw(torch.nn.Identity(), PAPER)
 

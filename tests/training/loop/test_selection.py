@@ -52,7 +52,7 @@ def test_all_processes_follow_the_decision_of_the_first():
     assert kept.share == SHARES[-1]
 
 
-def test_nothing_is_averaged_without_a_start_or_if_the_start_is_the_best():
+def test_weights_are_not_averaged_without_initial_weights_or_if_these_are_the_best():
     for kept in (BestWeights(epoch=4, weights=weights(1)), BestWeights(epoch=0, weights=weights(1), start=weights(1))):
         assert kept.selected_weights(contributions) is kept.weights
 

@@ -1,4 +1,4 @@
-"""Sharded weights train like whole ones."""
+"""Training with sharded weights equals training in one process."""
 
 import signal
 
@@ -17,7 +17,7 @@ from m3g.training.settings.config import Config
 
 
 @pytest.mark.slow
-def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, four_views, torchrun):
+def test_sharded_training_equals_that_of_one_process_also_after_a_kill(tmp_path, four_views, torchrun):
     """Fully sharded, with a teacher: killed, resumed and exported, it equals one process with the full batch."""
     common = ["train", *four_views, "--loop.epochs", "3", *SMALL, *SAME, "--loss_options.gather", "true"]
     common += ["--loop.checkpoint_every", "2", "--heads.hidden", "32", "--loop.patience", "0"]
@@ -32,9 +32,9 @@ def test_sharded_weights_train_like_whole_ones_also_after_a_kill(tmp_path, four_
     assert "continuing after step" in output
     assert len(losses(tmp_path / "one")) == 9
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
-    whole, shares = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
-    for name, weight in whole.items():
-        torch.testing.assert_close(shares[name], weight, atol=1e-3, rtol=1e-3)
+    expected, sharded_weights = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
+    for name, weight in expected.items():
+        torch.testing.assert_close(sharded_weights[name], weight, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.slow
@@ -50,8 +50,8 @@ def test_sharded_training_stops_early_and_keeps_the_best_network(tmp_path, four_
     kept = next(value for name, value in state["callbacks"].items() if "KeepBest" in name)
     assert kept["stopped"]
     assert state["epoch"] < 39
-    found = validation_score(m3g.load(run.path, scaled=True), fit.build_data(Config.read(run.config)), None)
-    assert found == pytest.approx(kept["best"], abs=1e-6)
+    score = validation_score(m3g.load(run.path, scaled=True), fit.build_data(Config.read(run.config)), None)
+    assert score == pytest.approx(kept["best"], abs=1e-6)
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_sharded_training_from_linear_cca_keeps_the_best_network(tmp_path, four_
 
 
 @pytest.mark.slow
-def test_a_sharded_vision_transformer_trains_like_a_whole_one(tmp_path, monkeypatch, torchrun):
+def test_sharded_training_of_a_vision_transformer_equals_that_of_one_process(tmp_path, monkeypatch, torchrun):
     """`fully_shard` layer by layer, whole batches: losses and exported weights are those of one process."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_a_sharded_vision_transformer_trains_like_a_whole_one(tmp_path, monkeypa
     code, output = torchrun(*common, *sharded)
     assert code == 0, output
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
-    whole, shares = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
-    assert any("layer" in name for name in whole)
-    for name, weight in whole.items():
-        torch.testing.assert_close(shares[name], weight, atol=1e-3, rtol=1e-3)
+    expected, sharded_weights = (m3g.load(tmp_path / name).state_dict() for name in ("one", "two"))
+    assert any("layer" in name for name in expected)
+    for name, weight in expected.items():
+        torch.testing.assert_close(sharded_weights[name], weight, atol=1e-3, rtol=1e-3)

@@ -34,7 +34,7 @@ def config(tmp_path):
     )
 
 
-def test_the_network_starts_with_views_that_agree(config):
+def test_the_initial_network_aligns_the_views(config):
     data = build_data(config)
     module = build_module(config, data).eval()
     assert module.start.at_linear_cca
@@ -45,7 +45,7 @@ def test_the_network_starts_with_views_that_agree(config):
     assert build_module(config, data, start=False).start == (False, "")
 
 
-def test_weights_are_not_averaged_with_a_random_start_if_linear_cca_cannot_be_fitted(
+def test_weights_are_not_averaged_with_random_ones_if_linear_cca_cannot_be_fitted(
     config, tmp_path, monkeypatch, capsys
 ):
     def refuse(*args, **options):
@@ -61,13 +61,13 @@ def test_weights_are_not_averaged_with_a_random_start_if_linear_cca_cannot_be_fi
     assert kept["start"] == {}
 
 
-def test_shared_and_single_linear_encoders_start_at_random(config):
+def test_shared_and_single_linear_encoders_have_random_initial_weights(config):
     shared = m3g.nets.build_net([(5,), (5,)], encoder="linear", shared=True)
     single = m3g.nets.build_net([(5,), (6,)], encoder=[{"kind": "linear"}, {"kind": "mlp"}])
     assert fitted_views(shared) == fitted_views(single) == []
 
 
-def test_a_resumed_run_reads_the_start_from_its_checkpoint(config, tmp_path, monkeypatch, capsys):
+def test_a_resumed_run_reads_the_initial_weights_from_its_checkpoint(config, tmp_path, monkeypatch, capsys):
     whole = fit.train(config, tmp_path / "whole")
     assert "start at linear CCA" in capsys.readouterr().out
     first = fit.train(config, tmp_path / "first")
@@ -87,16 +87,16 @@ def test_a_loaded_run_gives_the_embeddings_of_the_network(config, tmp_path):
     views, _, _ = data.arrays("test")
     raw = [view * divisor + mean for view, (mean, divisor) in zip(views, data.scaling)]
     with torch.no_grad():
-        found, wanted = m3g.load(run.path)(raw), run.net.eval()(views)
-    assert torch.allclose(found, wanted, atol=1e-4)
+        actual, expected = m3g.load(run.path)(raw), run.net.eval()(views)
+    assert torch.allclose(actual, expected, atol=1e-4)
 
 
 def test_mcca_warns_about_a_batch_that_is_too_small(config, tmp_path):
     config.loss, config.heads.embedding_size = "mcca", 64
     build_module(config, build_data(config))  # without a warning
-    with pytest.warns(UserWarning, match=r"got 64 points and 64 dimensions.*--data_options.batch_size 256") as found:
+    with pytest.warns(UserWarning, match=r"got 64 points and 64 dimensions.*--data_options.batch_size 256") as caught:
         fit.train(config, tmp_path / "run")
-    assert sum("mcca requires" in str(warning.message) for warning in found) == 1
+    assert sum("mcca requires" in str(warning.message) for warning in caught) == 1
 
 
 def test_the_loss_mcca_warns_once_outside_of_m3g_train():
@@ -107,7 +107,7 @@ def test_the_loss_mcca_warns_once_outside_of_m3g_train():
     losses.MCCA()(torch.randn(3, 12, 6))
 
 
-def test_linear_cca_is_fitted_on_a_bounded_number_of_numbers(config, monkeypatch):
+def test_linear_cca_is_fitted_on_a_limited_number_of_values(config, monkeypatch):
     data = build_data(config)
     rows = data.num_rows("train")
     assert len(fitted_rows(data, monkeypatch)) == rows
@@ -150,7 +150,7 @@ def test_one_numeric_view_beside_text_starts_at_linear_cca(tmp_path):
     assert "start at linear CCA" in module.start.line
 
 
-def test_text_beside_images_and_a_single_number_starts_at_random(tmp_path):
+def test_text_beside_images_and_a_single_number_has_random_initial_weights(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(60):
         Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")

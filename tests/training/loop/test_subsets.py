@@ -24,16 +24,16 @@ from m3g.training.loop.subsets import exact_seconds, sampled_seconds
     ],
 )
 def test_all_views_at_once_if_the_solver_takes_no_longer_than_the_encoders(k, n, encoder, size):
-    found = subsets(Config(), m3g.M3GLoss(), k=k, batch_size=n, encoder_seconds=encoder)
-    assert found.size == size
+    selected = subsets(Config(), m3g.M3GLoss(), k=k, batch_size=n, encoder_seconds=encoder)
+    assert selected.size == size
 
 
 def test_a_loss_that_cannot_be_sampled_counts_only_its_exact_solver():
-    found = [
+    sizes = [
         subsets(Config(), loss, k=5, batch_size=64, encoder_seconds=0.5).size
         for loss in (m3g.M3GLoss(), losses.KLLoss(), m3g.M3GLoss(solver="factored"), m3g.M3GLoss(cost="product"))
     ]
-    assert found == [5, 4, 4, 4]
+    assert sizes == [5, 4, 4, 4]
 
 
 def test_the_sampled_solver_is_the_faster_one_for_many_tuples():

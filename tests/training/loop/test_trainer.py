@@ -9,7 +9,7 @@ from m3g.cli import main
 
 
 def test_variables_of_slurm_do_not_change_a_run(finished, tmp_path, monkeypatch, capfd):
-    """Even with `srun` installed and in a job of several tasks, the command trains in one process, as without."""
+    """Even with `srun` installed and in a job of several tasks, the command trains in one process, as without Slurm."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
     srun = tmp_path / "bin" / "srun"

@@ -47,8 +47,8 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", losses.available())
 def test_every_loss_trains_with_view_dropout(name):
-    taught = losses.build(name).needs_teacher
-    config = small(loss=name, **({"teacher": {"enabled": True}} if taught else {}))
+    with_teacher = losses.build(name).needs_teacher
+    config = small(loss=name, **({"teacher": {"enabled": True}} if with_teacher else {}))
     data = build.build_data(config)
     module = build.build_module(config, data)
     assert module.view_dropout == 0.3

@@ -20,11 +20,11 @@ def batch(step):
 
 
 def observed(part):
-    watch = Mismatch(K, N)
+    mismatch = Mismatch(K, N)
     for step in range(STEPS):
         views, rows = batch(step)
-        watch.observe(views[:, part], rows[part])
-    return watch.log_odds()
+        mismatch.observe(views[:, part], rows[part])
+    return mismatch.log_odds()
 
 
 def compute():

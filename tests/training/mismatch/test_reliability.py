@@ -35,30 +35,30 @@ def noisy_views(k, n, d, *, wrong, seed=0):
 @given(k=st.integers(3, 6), n=st.integers(40, 120), seed=st.integers(0, 100))
 def test_swapped_entries_are_unreliable(k, n, seed):
     views, swapped = noisy_views(k, n, 16, wrong=max(2, n // 20), seed=seed)
-    watch = Mismatch(k, n)
+    mismatch = Mismatch(k, n)
     for _ in range(4):
-        watch.observe(views, torch.arange(n))
-    assert detection(watch.log_odds(), swapped)["auc"] > 0.98
-    kept = watch.trusted(torch.arange(n), None)
+        mismatch.observe(views, torch.arange(n))
+    assert detection(mismatch.log_odds(), swapped)["auc"] > 0.98
+    kept = mismatch.trusted(torch.arange(n), None)
     assert (kept | swapped).float().mean() > 0.98
     assert kept.any(0).all()
 
 
 def test_correct_rows_are_reliable():
     views, _ = noisy_views(4, 64, 16, wrong=0)
-    watch = Mismatch(4, 64)
-    assert watch.trusted(torch.arange(64), None) is None  # before anything was seen
+    mismatch = Mismatch(4, 64)
+    assert mismatch.trusted(torch.arange(64), None) is None  # before any observation
     for _ in range(4):
-        watch.observe(views, torch.arange(64))
-    assert watch.trusted(torch.arange(64), None) is None
+        mismatch.observe(views, torch.arange(64))
+    assert mismatch.trusted(torch.arange(64), None) is None
 
 
 def test_unrelated_views_are_not_evaluated():
-    watch = Mismatch(3, 64)
+    mismatch = Mismatch(3, 64)
     for step in range(20):
-        watch.observe(torch.randn(3, 64, 8, generator=torch.Generator().manual_seed(step)), torch.arange(64))
-    assert watch.trusted(torch.arange(64), None) is None
-    assert (watch.evidence == 0).all()
+        mismatch.observe(torch.randn(3, 64, 8, generator=torch.Generator().manual_seed(step)), torch.arange(64))
+    assert mismatch.trusted(torch.arange(64), None) is None
+    assert (mismatch.evidence == 0).all()
 
 
 def test_pair_scores_are_the_logarithm_of_n_softmax_both_ways():
@@ -70,38 +70,38 @@ def test_pair_scores_are_the_logarithm_of_n_softmax_both_ways():
     torch.testing.assert_close(scores[1, 0], expected.T)
 
 
-def test_missing_entries_are_not_evaluated_and_change_nothing():
+def test_missing_entries_are_not_evaluated_and_have_no_effect():
     views, _ = noisy_views(3, 50, 16, wrong=3)
     mask = torch.rand(3, 50, generator=torch.Generator().manual_seed(1)) < 0.8
     mask[0] = True
-    watches = []
+    detectors = []
     for filling in (0.0, float("nan")):
-        watch = Mismatch(3, 60)
+        mismatch = Mismatch(3, 60)
         for _ in range(3):
-            watch.observe(torch.where(mask.unsqueeze(-1), views, filling), torch.arange(50) + 10, mask=mask)
-        watches.append(watch)
-    for one, other in zip(watches[0].buffers(), watches[1].buffers()):
+            mismatch.observe(torch.where(mask.unsqueeze(-1), views, filling), torch.arange(50) + 10, mask=mask)
+        detectors.append(mismatch)
+    for one, other in zip(detectors[0].buffers(), detectors[1].buffers()):
         assert torch.equal(one, other)
-    assert watches[0].evidence.isfinite().all()
-    evaluated = (watches[0].visits > 0).any(1)[:, 10:]
+    assert detectors[0].evidence.isfinite().all()
+    evaluated = (detectors[0].visits > 0).any(1)[:, 10:]
     assert not evaluated[~mask].any()
-    assert not (watches[0].visits > 0)[..., :10].any()
-    kept = watches[0].trusted(torch.arange(50) + 10, mask)
+    assert not (detectors[0].visits > 0)[..., :10].any()
+    kept = detectors[0].trusted(torch.arange(50) + 10, mask)
     assert not kept[~mask].any()
 
 
 def test_subsets_of_the_views_are_evaluated():
     views, swapped = noisy_views(5, 80, 16, wrong=5)
-    watch = Mismatch(5, 80)
-    for shown in ([0, 1, 2], [2, 3, 4], [0, 3, 4], [1, 2, 4], [0, 1, 3]) * 4:
-        watch.observe(views[shown], torch.arange(80), views=shown)
-    assert detection(watch.log_odds(), swapped)["auc"] > 0.95
+    mismatch = Mismatch(5, 80)
+    for subset in ([0, 1, 2], [2, 3, 4], [0, 3, 4], [1, 2, 4], [0, 1, 3]) * 4:
+        mismatch.observe(views[subset], torch.arange(80), views=subset)
+    assert detection(mismatch.log_odds(), swapped)["auc"] > 0.95
 
 
 @pytest.mark.parametrize("name", losses.available())
 def test_every_loss_trains_with_mismatch_detection(name):
-    taught = losses.build(name).needs_teacher
-    config = small(loss=name, data_options={"swapped": 0.1}, **({"teacher": {"enabled": True}} if taught else {}))
+    with_teacher = losses.build(name).needs_teacher
+    config = small(loss=name, data_options={"swapped": 0.1}, **({"teacher": {"enabled": True}} if with_teacher else {}))
     data = build_data(config)
     module = build_module(config, data)
     views, swapped = noisy_views(3, 48, 16, wrong=4)
@@ -158,5 +158,5 @@ def test_an_empty_list_is_explained(tmp_path, capsys):
 def test_two_processes_evaluate_like_one_with_the_full_batch(tmp_path):
     whole = observing_process.observed(slice(None))
     assert int((whole < 0).sum()) > 2
-    for found in forked.in_group(observing_process.compute, 2, tmp_path):
-        torch.testing.assert_close(found, whole, atol=1e-3, rtol=1e-3)
+    for log_odds in forked.in_group(observing_process.compute, 2, tmp_path):
+        torch.testing.assert_close(log_odds, whole, atol=1e-3, rtol=1e-3)

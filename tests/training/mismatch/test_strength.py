@@ -28,7 +28,7 @@ def weak_view(tmp_path, *, seed):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_clean_entries_of_a_weak_view_are_not_reported(tmp_path, capsys, seed):
-    """Before views were selected, a tenth of the rows was reported."""
+    """Without the selection of views, about a tenth of the rows would be reported."""
     for swapped in (0.0, 0.05):
         options = {"paths": weak_view(tmp_path, seed=seed), "split_seed": seed, "seed": seed, "swapped": swapped}
         loop = LoopSettings(epochs=20, evaluate_every=0, accelerator="cpu")
@@ -37,27 +37,27 @@ def test_clean_entries_of_a_weak_view_are_not_reported(tmp_path, capsys, seed):
         doubtful = [entry for entry in read_entries(run.path) if entry.log_odds < 0]
         data = build_data(config)
         index = data.datasets["train"].index
-        found, remark = audit(run.path)
-        reported = {entry.row for entry, _ in found}
+        listed, remark = audit(run.path)
+        reported = {entry.row for entry, _ in listed}
         if not swapped:
             assert len({entry.row for entry in doubtful}) > 0.05 * len(index)
             assert len(reported) <= 0.01 * len(index)
             assert "entries of category are not listed" in remark
         else:
             wrong = data.swapped_from != torch.arange(len(index))
-            places = {(int(index[i]), data.view_names[l]) for l, i in wrong[:3].nonzero().tolist()}
-            right = {(entry.row, entry.view) for entry, _ in found} & places
-            assert len(right) > 0.5 * len(places)
-            assert len(found) - len(right) <= 0.01 * len(index)
+            swapped_entries = {(int(index[i]), data.view_names[l]) for l, i in wrong[:3].nonzero().tolist()}
+            correct = {(entry.row, entry.view) for entry, _ in listed} & swapped_entries
+            assert len(correct) > 0.5 * len(swapped_entries)
+            assert len(listed) - len(correct) <= 0.01 * len(index)
 
 
-def test_a_view_with_many_entries_between_correct_and_random_is_not_reported(monkeypatch):
+def test_a_view_with_many_intermediate_entries_is_not_reported(monkeypatch):
     held_out = Embedded(torch.zeros(3, 400, 3))
     fractions = []
-    for share in (0.05, 0.1, 0.05):
+    for fraction in (0.05, 0.1, 0.05):
         pi = torch.zeros(400)
-        pi[: int(400 * share)] = 0.3
+        pi[: int(400 * fraction)] = 0.3
         fractions.append(pi)
     monkeypatch.setattr(strength, "more_similar", lambda points, mask, cost: fractions)
     kept = strength.reported_views(held_out, torch.tensor([0.13, 0.13, 0.04]), CircularVariance())
-    assert kept.tolist() == [True, False, False]  # the third has fewer unreliable entries than entries between
+    assert kept.tolist() == [True, False, False]  # the third has fewer unreliable entries than intermediate ones

@@ -16,7 +16,7 @@ def test_embeddings_are_cached_until_network_or_data_change(coloured, tmp_path, 
     run.data_root = tmp_path / "all"
     calls = []
     monkeypatch.setattr(
-        module, "embed_run", lambda *args, made=module.embed_run, **more: calls.append(1) or made(*args, **more)
+        module, "embed_run", lambda *args, embed=module.embed_run, **more: calls.append(1) or embed(*args, **more)
     )
     first = module.collection(run)
     again = module.collection(run)

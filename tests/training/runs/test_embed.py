@@ -25,8 +25,8 @@ def test_at_most_some_rows_are_embedded_and_the_mode_is_restored(copy):
     points = embed(net, data, "train", most=5)
     assert points.embeddings.shape[1] == 5
     assert net.training
-    evenly = embed(net, data, "train").take(torch.arange(5) * 42 // 5)
-    torch.testing.assert_close(points.embeddings, evenly.embeddings)
+    expected = embed(net, data, "train").take(torch.arange(5) * 42 // 5)
+    torch.testing.assert_close(points.embeddings, expected.embeddings)
 
 
 def test_a_split_without_rows_is_an_error(copy):

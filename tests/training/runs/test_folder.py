@@ -16,15 +16,15 @@ from m3g.training.settings.config import Config
 HOLD = "import filelock, sys; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('held', flush=True); input()"
 
 
-@pytest.mark.parametrize("place", [0.2, 0.5, 0.99])
-def test_damaged_weights_are_reported_by_all_readers(copy, refused, place):
+@pytest.mark.parametrize("position", [0.2, 0.5, 0.99])
+def test_damaged_weights_are_reported_by_all_readers(copy, error_line, position):
     content = bytearray((copy / "model.safetensors").read_bytes())
-    content[int(place * len(content))] ^= 4
+    content[int(position * len(content))] ^= 4
     (copy / "model.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match="its SHA-256 differs"):
         m3g.load(copy)
     for command in (["evaluate", "run"], ["embed", "run", "--out", "e.npz"]):
-        assert "its SHA-256 differs: the file is damaged" in refused(*command)
+        assert "its SHA-256 differs: the file is damaged" in error_line(*command)
 
 
 def test_a_folder_that_is_not_a_run_is_not_loaded(copy, tmp_path):
@@ -44,20 +44,20 @@ def test_a_run_must_be_a_path(run):
         m3g.load(run)
 
 
-def test_settings_of_an_older_version_are_read_or_an_error_of_one_line(copy, refused):
+def test_settings_of_an_older_version_are_read_or_an_error_of_one_line(copy, error_line):
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text.replace("mismatch: false\n", "", 1))  # a setting of a later version
     assert main(["evaluate", "run"]) == 0
     (copy / "config.yaml").write_text(text + "momentum: 0.9\n")  # a setting that was removed
-    assert "config.yaml must have only the names" in refused("evaluate", "run")
+    assert "config.yaml must have only the names" in error_line("evaluate", "run")
 
 
-def test_edited_settings_are_reported_and_can_be_accepted(copy, refused, capsys):
+def test_edited_settings_are_reported_and_can_be_accepted(copy, error_line, capsys):
     text = (copy / "config.yaml").read_text()
     steps = len(Table(copy / "metrics.csv").rows())
     (copy / "config.yaml").write_text(text.replace("epochs: 1\n", "epochs: 2\n", 1))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and path.name != ".lock"}
-    line = refused("train", "--resume", "run")
+    line = error_line("train", "--resume", "run")
     assert "config.yaml must match the settings" in line
     assert "loop.epochs was 1 and is 2" in line
     assert "--accept_changes" in line
@@ -67,18 +67,18 @@ def test_edited_settings_are_reported_and_can_be_accepted(copy, refused, capsys)
     assert main(["train", "--resume", "run"]) == 0  # the accepted settings are those of the run
 
 
-def test_truncated_settings_are_reported(copy, refused):
+def test_truncated_settings_are_reported(copy, error_line):
     text = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(text[: text.index("loop:")])
-    assert "loop.epochs was 1 and is " in refused("train", "--resume", "run")
+    assert "loop.epochs was 1 and is " in error_line("train", "--resume", "run")
 
 
-def test_a_run_is_resumed_by_one_process_at_a_time(copy, refused):
+def test_a_run_is_resumed_by_one_process_at_a_time(copy, error_line):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(copy / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout.readline() == b"held\n"
-        assert "another process is training in it" in refused("train", "--resume", "run")
+        assert "another process is training in it" in error_line("train", "--resume", "run")
         other.kill()
     assert main(["train", "--resume", "run"]) == 0  # the system released the lock
 
@@ -103,9 +103,11 @@ def test_a_file_that_cannot_be_written_is_an_error(write):
         write("/proc/m3g.csv")
 
 
-def test_a_run_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, refused):
+def test_a_run_folder_that_cannot_be_written_is_an_error(tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
-    assert "--out must be a folder that can be created, but /proc/run cannot" in refused("train", "--out", "/proc/run")
+    assert "--out must be a folder that can be created, but /proc/run cannot" in error_line(
+        "train", "--out", "/proc/run"
+    )
 
 
 def test_the_command_of_a_run_can_be_repeated(monkeypatch):

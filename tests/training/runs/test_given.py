@@ -12,8 +12,8 @@ RECIPES = [{"kind": "text", "columns": ["note"]}, {"kind": "table", "columns": [
 
 def test_a_frame_gives_the_views_whose_columns_it_has():
     frame = pd.DataFrame({"note": ["a", None], "age": [1.0, float("nan")], "other": [0, 0]})
-    found = split_frame(frame, ["text", "table"], RECIPES)
-    assert found == {"text": {"note": ["a", None]}, "table": {"age": [1.0, None]}}
+    views = split_frame(frame, ["text", "table"], RECIPES)
+    assert views == {"text": {"note": ["a", None]}, "table": {"age": [1.0, None]}}
     with pytest.raises(ValueError, match="at least one of the columns age, colour, note, got other"):
         split_frame(frame[["other"]], ["text", "table"], RECIPES)
 

@@ -74,8 +74,8 @@ def test_the_variables_of_the_hub_client_are_respected(run, server, tmp_path):
     push(run)
     env = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "another")}
     command = [sys.executable, "-c", "import m3g; m3g.load('me/mine')"]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert completed.returncode == 0, completed.stderr
     assert list((tmp_path / "another").rglob("model.safetensors"))
 
 

@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
     np.save(folder / "data" / "a.npy", views[0])
     np.savez(folder / "data" / "b.npz", u=views[1], v=views[0])
     np.save(folder / "data" / "y.npy", np.arange(60) % 3)
-    write_csv(folder / "data", rows(folder / "data", 40, absent=False))
+    write_csv(folder / "data", rows(folder / "data", 40, missing=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         arrays = ["--views", "data/a.npy", "data/b.npz:u", "--labels", "data/y.npy", "--mismatch", "true"]
@@ -39,7 +39,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
-def use_all(run, tmp_path, monkeypatch, *more, audited=True):
+def run_all_commands(run, tmp_path, monkeypatch, *more, audited=True):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -51,9 +51,9 @@ def use_all(run, tmp_path, monkeypatch, *more, audited=True):
 @pytest.mark.parametrize("name", ["arrays", "table"])
 def test_a_run_is_read_from_another_directory(trained, tmp_path, monkeypatch, name):
     shutil.copytree(trained / "runs" / name, tmp_path / "copy")
-    use_all(tmp_path / "copy", tmp_path, monkeypatch, audited=name == "arrays")
+    run_all_commands(tmp_path / "copy", tmp_path, monkeypatch, audited=name == "arrays")
     page = (tmp_path / "copy" / "report.html").read_text(encoding="utf-8")
-    assert str(trained) not in page  # which may be sent to others
+    assert str(trained) not in page  # the page may be sent to others
 
 
 @pytest.mark.parametrize("name", ["arrays", "table"])
@@ -63,22 +63,22 @@ def test_a_run_may_move_together_with_its_data(trained, tmp_path, monkeypatch, n
     facts = json.loads((run / "environment.json").read_text())
     assert facts["directory_from_run"] == "../.."
     (run / "environment.json").write_text(json.dumps({**facts, "directory": str(tmp_path / "gone")}))
-    use_all(run, tmp_path, monkeypatch, audited=name == "arrays")
+    run_all_commands(run, tmp_path, monkeypatch, audited=name == "arrays")
 
 
-def test_moved_data_is_named_and_found_below_a_root(trained, tmp_path, monkeypatch, refused, capsys):
+def test_moved_data_is_named_and_found_below_a_root(trained, tmp_path, monkeypatch, error_line, capsys):
     shutil.copytree(trained, tmp_path / "all")
     run = tmp_path / "all" / "runs" / "arrays"
     facts = json.loads((run / "environment.json").read_text())
     (run / "environment.json").write_text(json.dumps({**facts, "directory": str(tmp_path / "gone")}))
     shutil.move(tmp_path / "all" / "data" / "b.npz", tmp_path / "b.npz")
-    line = refused("evaluate", run)
+    line = error_line("evaluate", run)
     assert "data_options.paths of" in line
     assert "there is none at data/b.npz (the run was trained in" in line
     assert "--data-root" in line
-    assert "--data-root must be a folder that exists" in refused("evaluate", run, "--data-root", tmp_path / "none")
-    assert "nor below" in refused("evaluate", run, "--data-root", tmp_path / "all")
-    use_all(run, tmp_path, monkeypatch, "--data-root", str(tmp_path))
+    assert "--data-root must be a folder that exists" in error_line("evaluate", run, "--data-root", tmp_path / "none")
+    assert "nor below" in error_line("evaluate", run, "--data-root", tmp_path / "all")
+    run_all_commands(run, tmp_path, monkeypatch, "--data-root", str(tmp_path))
 
 
 def test_a_resumed_run_finds_its_data(trained, tmp_path, monkeypatch):
@@ -87,23 +87,23 @@ def test_a_resumed_run_finds_its_data(trained, tmp_path, monkeypatch):
     assert main(["train", "--resume", "run"]) == 0
 
 
-def test_a_resumed_run_finds_moved_data_below_a_root(trained, tmp_path, monkeypatch, refused, capsys):
+def test_a_resumed_run_finds_moved_data_below_a_root(trained, tmp_path, monkeypatch, error_line, capsys):
     shutil.copytree(trained, tmp_path / "all")
     run = tmp_path / "all" / "runs" / "arrays"
     facts = json.loads((run / "environment.json").read_text())
     (run / "environment.json").write_text(json.dumps({**facts, "directory": str(tmp_path / "gone")}))
     shutil.move(tmp_path / "all" / "data", tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
-    assert "--data-root" in refused("train", "--resume", run)
-    assert "--data-root must be a folder that exists" in refused("train", "--resume", run, "--data-root", "none")
-    assert "--data-root must be used with --resume" in refused("train", "--data-root", tmp_path)
+    assert "--data-root" in error_line("train", "--resume", run)
+    assert "--data-root must be a folder that exists" in error_line("train", "--resume", run, "--data-root", "none")
+    assert "--data-root must be used with --resume" in error_line("train", "--data-root", tmp_path)
     assert main(["train", "--resume", str(run), "--data-root", "moved", "--loop.epochs", "2"]) == 0
     assert "continuing after step" in capsys.readouterr().out
 
 
 def with_absolute_paths(run, folder):
     """Train on a table in `folder / "data"` whose cells are absolute paths."""
-    content = rows(folder / "data", 40, absent=False)
+    content = rows(folder / "data", 40, missing=False)
     for row in content:
         row["photo"] = folder / "data" / str(row["photo"])
     table = write_csv(folder / "data", content)
@@ -112,7 +112,7 @@ def with_absolute_paths(run, folder):
 
 
 @pytest.mark.parametrize("root", [[], ["--data-root", "renamed"]])
-def test_absolute_paths_in_a_table_are_found_below_its_new_folder(tmp_path, monkeypatch, refused, root):
+def test_absolute_paths_in_a_table_are_found_below_its_new_folder(tmp_path, monkeypatch, error_line, root):
     folder = tmp_path / "old"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -121,25 +121,25 @@ def test_absolute_paths_in_a_table_are_found_below_its_new_folder(tmp_path, monk
     folder.rename(tmp_path / "renamed")
     run = tmp_path / ("run" if root else "renamed/runs/a")
     if root:
-        assert "--data-root" in refused("embed", run, "--out", "e.npz")
-    use_all(run, tmp_path, monkeypatch, *[part.replace("renamed", str(tmp_path / "renamed")) for part in root])
+        assert "--data-root" in error_line("embed", run, "--out", "e.npz")
+    run_all_commands(run, tmp_path, monkeypatch, *[part.replace("renamed", str(tmp_path / "renamed")) for part in root])
     options = ["--query", "3", "--out", "page.html", *[part.replace("renamed", "../renamed") for part in root]]
     assert main(["search", str(run), *options]) == 0
     assert (tmp_path / "elsewhere/page.html").read_text().count("<img") == 10
     assert main(["train", "--resume", str(run), *options[4:], "--loop.epochs", "2"]) == 0
 
 
-def test_images_that_were_moved_without_their_table_are_named_and_found(tmp_path, monkeypatch, refused):
+def test_images_that_were_moved_without_their_table_are_named_and_found(tmp_path, monkeypatch, error_line):
     with_absolute_paths(tmp_path / "run", tmp_path)
     (tmp_path / "photos").mkdir()
     for photo in (tmp_path / "data").glob("*.png"):
         photo.rename(tmp_path / "photos" / photo.name)
-    line = refused("embed", tmp_path / "run", "--out", "e.npz")
+    line = error_line("embed", tmp_path / "run", "--out", "e.npz")
     assert "data/0.png' in row 0: no such file; if it is elsewhere, pass its folder with --data-root." in line
-    use_all(tmp_path / "run", tmp_path, monkeypatch, "--data-root", str(tmp_path / "photos"))
+    run_all_commands(tmp_path / "run", tmp_path, monkeypatch, "--data-root", str(tmp_path / "photos"))
 
 
-def test_a_folder_of_images_that_was_renamed_is_found(tmp_path, monkeypatch, refused):
+def test_a_folder_of_images_that_was_renamed_is_found(tmp_path, monkeypatch, error_line):
     random = np.random.default_rng(0)
     for i in range(24):
         (tmp_path / "images" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
@@ -148,5 +148,5 @@ def test_a_folder_of_images_that_was_renamed_is_found(tmp_path, monkeypatch, ref
     options = ["--data_options.root", str(tmp_path / "images"), "--data_options.size", "16"]
     assert main(["train", *SMALL, "--data", "images", *options, "--out", str(tmp_path / "run")]) == 0
     (tmp_path / "images").rename(tmp_path / "photos")
-    assert "must be a file or folder that exists" in refused("report", tmp_path / "run")
-    use_all(tmp_path / "run", tmp_path, monkeypatch, "--data-root", str(tmp_path / "photos"), audited=False)
+    assert "must be a file or folder that exists" in error_line("report", tmp_path / "run")
+    run_all_commands(tmp_path / "run", tmp_path, monkeypatch, "--data-root", str(tmp_path / "photos"), audited=False)

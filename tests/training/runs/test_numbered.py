@@ -18,8 +18,8 @@ from m3g.training.runs.numbered import make_numbered, reserved
 def test_simultaneous_processes_get_separate_folders(tmp_path):
     """Another process may choose the same name before the first file is written."""
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: make_numbered(tmp_path / "runs", "m3g"), range(24)))
-    assert {path.name for path in made} == {f"m3g-{number}" for number in range(1, 25)}
+        folders = list(pool.map(lambda _: make_numbered(tmp_path / "runs", "m3g"), range(24)))
+    assert {path.name for path in folders} == {f"m3g-{number}" for number in range(1, 25)}
 
 
 def test_a_reserved_folder_is_removed_if_nothing_was_written(tmp_path):
@@ -39,13 +39,13 @@ def test_three_simultaneous_runs_have_separate_folders(tmp_path, monkeypatch, ca
     words = ["train", *QUICK, "--views", "a.npy", "b.npy", "--data_options.batch_size", "20"]
     original, depth = build.build_data, []
 
-    def interrupted(config, run):
+    def build_after_other_runs(config, run):
         if len(depth) < 2:
             depth.append(None)
             assert main(words) == 0
         return original(config)
 
-    monkeypatch.setattr(build, "build_data", interrupted)
+    monkeypatch.setattr(build, "build_data", build_after_other_runs)
     assert main(words) == 0
     for number in (1, 2, 3):
         assert (tmp_path / "runs" / f"m3g-{number}" / "results.json").is_file()
@@ -63,6 +63,6 @@ with reserved(Path("runs"), "m3g") as folder:
         (folder / "config.yaml").touch()
     os.kill(os.getpid(), signal.SIGTERM)
 """
-    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
-    assert ended.returncode == -signal.SIGTERM
+    completed = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert completed.returncode == -signal.SIGTERM
     assert (tmp_path / "runs").exists() == used

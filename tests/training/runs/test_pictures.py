@@ -16,11 +16,11 @@ def test_a_run_without_labels_has_no_plot_of_probes(copy, rendered):
 
 
 def test_curves_require_a_table_of_metrics(copy, monkeypatch):
-    kept = []
-    monkeypatch.setattr("m3g.training.runs.evaluate.draw", lambda *parts: kept.append(parts) or [])
+    calls = []
+    monkeypatch.setattr("m3g.training.runs.evaluate.draw", lambda *parts: calls.append(parts) or [])
     evaluate_run(copy)
-    (folder, report, test), run = kept[0], Run(copy)
+    (folder, report, test), run = calls[0], Run(copy)
     (run.path / "metrics.csv").unlink()
-    found = [path.name for path in draw(run, dataclasses.replace(report, missing={}), test)]
-    assert found == ["retrieval.png", "map.png"]
+    names = [path.name for path in draw(run, dataclasses.replace(report, missing={}), test)]
+    assert names == ["retrieval.png", "map.png"]
     assert folder.path == run.path

@@ -48,43 +48,45 @@ def test_onnx_files_give_the_embeddings_for_any_number_of_rows(trained, exported
     assert {path.name for path in folder.iterdir()} == {"a.onnx", "b_b.onnx", "views.json"}
     net = m3g.load(run)
     for rows in (1, 2, 80):
-        wanted = net([torch.from_numpy(array[:rows]) for array in arrays.values()]).detach().numpy()
+        expected = net([torch.from_numpy(array[:rows]) for array in arrays.values()]).detach().numpy()
         for l, (file, array) in enumerate(zip(("a", "b_b"), arrays.values())):
             session = onnxruntime.InferenceSession(folder / f"{file}.onnx")
-            (found,) = session.run(None, {session.get_inputs()[0].name: array[:rows].astype(np.float32)})
-            np.testing.assert_allclose(found, wanted[l], atol=1e-4)
+            (embeddings,) = session.run(None, {session.get_inputs()[0].name: array[:rows].astype(np.float32)})
+            np.testing.assert_allclose(embeddings, expected[l], atol=1e-4)
 
 
-def test_reading_needs_only_onnxruntime_and_numpy(exported):
+def test_exported_files_require_only_onnxruntime_and_numpy(exported):
     program = (
         "import sys; sys.modules['torch'] = sys.modules['m3g'] = None\n"
         "import numpy, onnxruntime\n"
         "session = onnxruntime.InferenceSession('a.onnx')\n"
         "print(session.run(None, {'view': numpy.zeros((4, 5), numpy.float32)})[0].shape)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=exported[0], capture_output=True, text=True, check=True)
-    assert done.stdout == "(4, 64)\n"
+    completed = subprocess.run(
+        [sys.executable, "-c", program], cwd=exported[0], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout == "(4, 64)\n"
 
 
 def test_torch_files_give_the_embeddings(trained, tmp_path):
     run, arrays = trained
     assert main(["export", str(run), "--format", "torch", "--out", str(tmp_path / "out")]) == 0
     loaded = torch.export.load(tmp_path / "out" / "a.pt2").module()
-    wanted = m3g.load(run)([torch.from_numpy(array) for array in arrays.values()])[0]
-    torch.testing.assert_close(loaded(torch.from_numpy(arrays["a"]).float()), wanted, atol=1e-4, rtol=0)
+    expected = m3g.load(run)([torch.from_numpy(array) for array in arrays.values()])[0]
+    torch.testing.assert_close(loaded(torch.from_numpy(arrays["a"]).float()), expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int8"])
 def test_reduced_precision_reports_the_change_of_recall(trained, exported, tmp_path, precision):
     run, arrays = trained
-    whole = json.loads((exported[0] / "views.json").read_text())
+    full = json.loads((exported[0] / "views.json").read_text())
     small = portable.export(run, tmp_path / precision, precision=precision)
     assert set(small["recall_at_1"]) == {"pytorch", "exported"}
-    assert small["views"][0]["difference"] > whole["views"][0]["difference"]
+    assert small["views"][0]["difference"] > full["views"][0]["difference"]
     session = onnxruntime.InferenceSession(tmp_path / precision / "a.onnx")
-    (found,) = session.run(None, {"view": arrays["a"].astype(np.float32)})
-    wanted = m3g.load(run)([torch.from_numpy(array) for array in arrays.values()])[0].detach().numpy()
-    assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+    (embeddings,) = session.run(None, {"view": arrays["a"].astype(np.float32)})
+    expected = m3g.load(run)([torch.from_numpy(array) for array in arrays.values()])[0].detach().numpy()
+    assert np.abs(embeddings - expected).max() < 0.1 * np.abs(expected).max()
 
 
 @pytest.mark.slow
@@ -101,8 +103,8 @@ def test_every_kind_of_view_is_exported(tmp_path, monkeypatch):
 
 
 def test_a_file_that_differs_from_pytorch_is_removed(trained, tmp_path, monkeypatch, capsys):
-    right = portable._write_onnx
-    monkeypatch.setattr(portable, "_write_onnx", lambda *args: lambda array: right(*args)(array) + 1e-2)
+    write_onnx = portable._write_onnx
+    monkeypatch.setattr(portable, "_write_onnx", lambda *args: lambda array: write_onnx(*args)(array) + 1e-2)
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "out")]) == 2
     assert "view 'a' must have the same embeddings as in PyTorch when exported" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

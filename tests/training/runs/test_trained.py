@@ -28,7 +28,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A table of every kind with empty cells, and a run on it; with its lines."""
+    """A folder with a table of every kind and a run on it, the table, and the output of the training."""
     folder = tmp_path_factory.mktemp("kinds")
     table = write_csv(folder, rows(folder, 40))
     output = io.StringIO()
@@ -60,7 +60,7 @@ def test_the_first_lines_report_kinds_and_encoders(trained):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_run_on_every_kind_killed_and_resumed_ends_with_the_same_bits(trained, tmp_path, workers):
+def test_a_run_on_every_kind_killed_and_resumed_ends_with_identical_weights(trained, tmp_path, workers):
     folder, table, _ = trained
     killed = tmp_path / "killed"
     command = ["train", "--table", table, "--labels", "kind", *SMALL, "--data_options.num_workers", workers]
@@ -84,24 +84,24 @@ def test_a_run_evaluates_and_embeds_its_data_and_new_data(trained, tmp_path, cap
     np.save(tmp_path / "v.npy", np.array([row["vector"] for row in content]))
     new = ["--table", str(table), "--views", f"vector={tmp_path / 'v.npy'}"]
     assert main(["embed", str(run), "--out", str(tmp_path / "new.npz"), *new]) == 0
-    found = np.load(tmp_path / "new.npz")
-    assert found["views"].tolist() == ["photo", "sound", "caption", "table", "vector"]
+    embedded = np.load(tmp_path / "new.npz")
+    assert embedded["views"].tolist() == ["photo", "sound", "caption", "table", "vector"]
     expected = [
         [row["photo"] is not None for row in content],
         [False] * 6,
         [row["caption"] is not None for row in content],
     ]
-    assert found["mask"].tolist() == [*expected, [row["age"] is not None for row in content], [True] * 6]
-    assert np.isfinite(found["embeddings"]).all()
-    assert not found["embeddings"][~found["mask"]].any()
-    units = found["embeddings"] / np.linalg.norm(found["embeddings"], axis=-1, keepdims=True).clip(1e-12)
-    np.testing.assert_allclose(found["mean"], units.sum(0) / found["mask"].sum(0)[:, None], rtol=1e-4, atol=1e-5)
+    assert embedded["mask"].tolist() == [*expected, [row["age"] is not None for row in content], [True] * 6]
+    assert np.isfinite(embedded["embeddings"]).all()
+    assert not embedded["embeddings"][~embedded["mask"]].any()
+    units = embedded["embeddings"] / np.linalg.norm(embedded["embeddings"], axis=-1, keepdims=True).clip(1e-12)
+    np.testing.assert_allclose(embedded["mean"], units.sum(0) / embedded["mask"].sum(0)[:, None], rtol=1e-4, atol=1e-5)
 
 
 def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
     folder, _, _ = trained
     net = m3g.load(folder / "run")
-    content = rows(tmp_path / "new", 4, seed=5, absent=False)
+    content = rows(tmp_path / "new", 4, seed=5, missing=False)
     table = net.embed(str(write_csv(tmp_path / "new", content)))
     assert bool(table.mask.all())
     by_name = {
@@ -144,13 +144,13 @@ def test_a_loaded_network_accepts_every_kind_of_input(trained, tmp_path):
 def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
     folder, _, _ = trained
     net = m3g.load(folder / "run")
-    content = rows(tmp_path / "new", 3, seed=5, absent=False)
+    content = rows(tmp_path / "new", 3, seed=5, missing=False)
     expected = net.embed(str(write_csv(tmp_path / "new", content))).embeddings
     paths = [tmp_path / "new" / row["photo"] for row in content]
     pictures = [Image.open(path) for path in paths]
     cells = [{"age": row["age"], "colour": row["colour"]} for row in content]
     frame = pandas.DataFrame([{**row, "photo": str(path), "sound": None} for row, path in zip(content, paths)])
-    near = {"rtol": 1e-4, "atol": 1e-5}
+    tolerances = {"rtol": 1e-4, "atol": 1e-5}
     for view, given in (
         ("photo", pictures),
         ("photo", [pictures[0], *paths[1:]]),
@@ -162,17 +162,17 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
         ("photo", np.array([str(path) for path in paths])),
     ):
         l = net.view_names.index(view)
-        torch.testing.assert_close(net.embed({view: given}).embeddings[l], expected[l], **near)
+        torch.testing.assert_close(net.embed({view: given}).embeddings[l], expected[l], **tolerances)
     whole = net.embed(frame[["caption", "photo", "age", "colour"]])
     for l, view in enumerate(net.view_names):
         assert bool(whole.mask[l].all()) == (view in ("caption", "photo", "table"))
         if bool(whole.mask[l].all()):
-            torch.testing.assert_close(whole.embeddings[l], expected[l], **near)
+            torch.testing.assert_close(whole.embeddings[l], expected[l], **tolerances)
     row = net.embed(frame[["caption", "photo", "age", "colour"]].iloc[1])
-    torch.testing.assert_close(row.embeddings, whole.embeddings[:, 1:2], **near)
+    torch.testing.assert_close(row.embeddings, whole.embeddings[:, 1:2], **tolerances)
     columns = net.embed({"age": [row["age"] for row in content], "colour": frame["colour"]})
     table = net.view_names.index("table")
-    torch.testing.assert_close(columns.embeddings[table], expected[table], **near)
+    torch.testing.assert_close(columns.embeddings[table], expected[table], **tolerances)
     for missing in (float("nan"), None, pandas.NA):
         some = net.embed(
             {"caption": [missing, content[1]["caption"]], "vector": [row["vector"] for row in content[:2]]}
@@ -185,7 +185,7 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
         "table": cells[0],
         "vector": content[0]["vector"],
     }
-    torch.testing.assert_close(net.embed(single).embeddings, expected[:, :1], **near)
+    torch.testing.assert_close(net.embed(single).embeddings, expected[:, :1], **tolerances)
     for wrong, message in (
         ({"caption": pictures[0]}, "view 'caption' must be text, got an image"),
         ({"vector": object()}, r"view 'vector' must be numbers with rows of shape \(4,\), got"),
@@ -208,26 +208,28 @@ def test_single_values_images_and_frames_are_accepted(trained, tmp_path):
 
 def test_a_list_of_rows_provides_all_of_its_views(trained, tmp_path):
     net = m3g.load(trained[0] / "run")
-    content = rows(tmp_path, 2, seed=5, absent=False)
+    content = rows(tmp_path, 2, seed=5, missing=False)
     image = Image.open(tmp_path / content[0]["photo"]).copy()
-    found = net.embed([{"photo": image, "age": 3, "vector": None}, {"vector": content[1]["vector"], "caption": "red"}])
-    alone = [net.embed({"photo": image, "age": 3}), net.embed({"vector": content[1]["vector"], "caption": "red"})]
-    torch.testing.assert_close(found.embeddings, torch.cat([part.embeddings for part in alone], dim=1))
-    assert found.mask.tolist() == torch.cat([part.mask for part in alone], dim=1).tolist()
-    assert found.mask.sum().item() == 4
+    embedded = net.embed(
+        [{"photo": image, "age": 3, "vector": None}, {"vector": content[1]["vector"], "caption": "red"}]
+    )
+    separate = [net.embed({"photo": image, "age": 3}), net.embed({"vector": content[1]["vector"], "caption": "red"})]
+    torch.testing.assert_close(embedded.embeddings, torch.cat([part.embeddings for part in separate], dim=1))
+    assert embedded.mask.tolist() == torch.cat([part.mask for part in separate], dim=1).tolist()
+    assert embedded.mask.sum().item() == 4
 
 
-def test_values_unknown_from_the_training_rows_are_reported(trained, refused):
+def test_values_that_do_not_occur_in_the_training_rows_are_reported(trained, error_line):
     run = trained[0] / "run"
     with pytest.warns(
         UserWarning, match=r"without a word or category of the training rows \(1 in all, such as 'pink'\)"
     ):
         m3g.load(run).embed({"colour": ["pink", "red", None], "age": [1, 2, 3]})
-    wrong = refused("search", run, "--query", "colour=pink")
-    assert "--query must have a category of the training rows in 'colour', got 'pink'." in wrong
+    line = error_line("search", run, "--query", "colour=pink")
+    assert "--query must have a category of the training rows in 'colour', got 'pink'." in line
 
 
-def test_a_sound_is_a_query_that_finds_its_row(trained, tmp_path, monkeypatch, capsys, refused):
+def test_a_sound_is_a_query_that_finds_its_row(trained, tmp_path, monkeypatch, capsys, error_line):
     folder, table, _ = trained
     monkeypatch.chdir(tmp_path)
     row = next(number for number, cells in enumerate(pandas.read_csv(table)["sound"]) if isinstance(cells, str))
@@ -239,7 +241,7 @@ def test_a_sound_is_a_query_that_finds_its_row(trained, tmp_path, monkeypatch, c
     page = (tmp_path / "found.html").read_text(encoding="utf-8")
     assert page.count("<audio controls") == 3  # the query and two rows
     photo = folder / pandas.read_csv(table)["photo"].dropna().iloc[0]
-    assert "view 'sound' must be readable sounds" in refused("search", folder / "run", "--query", f"sound={photo}")
+    assert "view 'sound' must be readable sounds" in error_line("search", folder / "run", "--query", f"sound={photo}")
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "int64", "float16", "float32", "float64", "bool"])

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fixtures import fails
+from fixtures import error_of
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config, LoopSettings
 
@@ -82,11 +82,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), CASES, ids=[" ".join(case[0]) for case in CASES])
-def test_wrong_arguments_of_train_are_reported_in_one_line(here, capsys, arguments, message):
-    arguments = [str(here / a) if (here / a).exists() else a for a in arguments]
-    line = fails(["train", *arguments], capsys)
+def test_wrong_arguments_of_train_are_reported_in_one_line(data_folder, capsys, arguments, message):
+    arguments = [str(data_folder / a) if (data_folder / a).exists() else a for a in arguments]
+    line = error_of(["train", *arguments], capsys)
     assert re.search(message, line), line
-    assert list(here.parent.joinpath("work").iterdir()) == []
+    assert list(data_folder.parent.joinpath("work").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["evaluate_every", "patience"])

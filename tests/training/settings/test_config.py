@@ -19,22 +19,22 @@ from m3g.training.settings.config import Config
         "heads: {class_path: evil_module.M}",
     ],
 )
-def test_only_the_encoder_setting_can_name_a_class(tmp_path, monkeypatch, refused, settings):
+def test_only_the_encoder_setting_can_name_a_class(tmp_path, monkeypatch, error_line, settings):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "evil_module.py").write_text("class M: ...\n")
     (tmp_path / "c.yaml").write_text(settings)
-    assert "c.yaml must not have class_path, got 'evil_module.M'" in refused("train", "--config", "c.yaml")
+    assert "c.yaml must not have class_path, got 'evil_module.M'" in error_line("train", "--config", "c.yaml")
     assert "evil_module" not in sys.modules
 
 
-def test_no_option_can_name_a_class(tmp_path, monkeypatch, refused):
+def test_no_option_can_name_a_class(tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
-    line = refused("train", "--loss_options.solver", "{class_path: evil_module.M}")
+    line = error_line("train", "--loss_options.solver", "{class_path: evil_module.M}")
     assert "settings must not have class_path, got 'evil_module.M'" in line
 
 
-def test_solvers_are_set_on_the_command_line(tmp_path, monkeypatch, refused):
+def test_solvers_are_set_on_the_command_line(tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
     words = ["--loss_options.solver.name", "sampled", "--loss_options.solver.rank", "512"]
     given = read_settings([*words, "--out", "run"])
@@ -47,5 +47,5 @@ def test_solvers_are_set_on_the_command_line(tmp_path, monkeypatch, refused):
         ([*words[:2], "--loss_options.solver.rank", "many"], "solver: rank must be a whole number, got 'many'"),
         (["--loss_options.normalize", "maybe"], "normalize must be true or false, got 'maybe'"),
     ):
-        line = refused("train", *wrong)
+        line = error_line("train", *wrong)
         assert re.search(message, line), line

@@ -22,9 +22,9 @@ def test_views_share_weights_and_keep_them(finished, tmp_path):
     assert not torch.equal(one["encoders.1.layers.1.weight"], two["encoders.1.layers.1.weight"])
 
 
-def test_settings_that_do_not_apply_to_a_view_are_errors(finished, refused):
+def test_settings_that_do_not_apply_to_a_view_are_errors(finished, error_line):
     views = [finished / f"{name}.npy" for name in ("a", "b")]
-    wrong = refused("train", "--views", *views, "--view.a.components", "20", "--dry-run")
-    assert "view.a must be a column of --table to have the option components, got other data." in wrong
-    wrong = refused("train", "--views", *views, "--encoder", "text", "--dry-run")
-    assert "view.a.encoder must suit a view of kind vector, got text, which is for text." in wrong
+    line = error_line("train", "--views", *views, "--view.a.components", "20", "--dry-run")
+    assert "view.a must be a column of --table to have the option components, got other data." in line
+    line = error_line("train", "--views", *views, "--encoder", "text", "--dry-run")
+    assert "view.a.encoder must suit a view of kind vector, got text, which is for text." in line

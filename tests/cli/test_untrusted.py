@@ -11,16 +11,16 @@ from fixtures import QUICK
 from m3g.cli import main
 
 
-def test_a_deeply_nested_model_is_rejected(copy, refused):
+def test_a_deeply_nested_model_is_rejected(copy, error_line):
     (copy / "model.json").write_text("[" * 100_000 + "]" * 100_000)
-    assert "model.json must be a file written by m3g train" in refused("evaluate", "run")
+    assert "model.json must be a file written by m3g train" in error_line("evaluate", "run")
 
 
 @pytest.mark.parametrize(
     "command", [["train", "--resume", "run"], ["evaluate", "run"], ["embed", "run", "--out", "e.npz"]]
 )
 @pytest.mark.parametrize("place", ["checkpoints", "plots", "results.json", "metrics.csv"])
-def test_targets_of_links_in_a_run_are_not_changed(copy, tmp_path, refused, command, place):
+def test_targets_of_links_in_a_run_are_not_changed(copy, tmp_path, error_line, command, place):
     outside = tmp_path / "outside"
     outside.mkdir()
     for name in (".x.tmp", "last.ckpt"):
@@ -32,15 +32,15 @@ def test_targets_of_links_in_a_run_are_not_changed(copy, tmp_path, refused, comm
     else:
         inside.unlink()
         inside.symlink_to(outside / "last.ckpt")
-    assert f"run/{place} is one: replace it" in refused(*command)
+    assert f"run/{place} is one: replace it" in error_line(*command)
     assert {path.name: path.read_text() for path in outside.iterdir()} == {".x.tmp": "mine", "last.ckpt": "mine"}
 
 
-def test_an_extra_cell_in_the_metrics_is_rejected(copy, refused):
+def test_an_extra_cell_in_the_metrics_is_rejected(copy, error_line):
     text = (copy / "metrics.csv").read_text().splitlines()
     (copy / "metrics.csv").write_text("\n".join([*text[:-1], text[-1] + ",7"]) + "\n")
     for command in (["evaluate", "run"], ["train", "--resume", "run"]):
-        assert f"metrics.csv must have at most {len(text[0].split(','))} numbers in each row" in refused(*command)
+        assert f"metrics.csv must have at most {len(text[0].split(','))} numbers in each row" in error_line(*command)
 
 
 @pytest.mark.parametrize(
@@ -53,35 +53,35 @@ def test_an_extra_cell_in_the_metrics_is_rejected(copy, refused):
         (["--data_options.num_workers", "10000"], "num_workers must be at most .* got 10000"),
     ],
 )
-def test_sizes_beyond_any_machine_are_rejected(tmp_path, monkeypatch, refused, options, message):
+def test_sizes_beyond_any_machine_are_rejected(tmp_path, monkeypatch, error_line, options, message):
     monkeypatch.chdir(tmp_path)
-    line = refused("train", *options)
+    line = error_line("train", *options)
     assert re.search(message, line), line
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_view_of_a_billion_numbers_is_rejected(copy, refused):
+def test_a_view_of_a_billion_numbers_is_rejected(copy, error_line):
     model = json.loads((copy / "model.json").read_text())
     model["view_shapes"][0] = [10**9]
     model["encoder"]["width"] = 10**4
     (copy / "model.json").write_text(json.dumps(model))
-    assert "the network's weights must be at most" in refused("embed", "run", "--out", "e.npz")
+    assert "the network's weights must be at most" in error_line("embed", "run", "--out", "e.npz")
 
 
-def test_a_table_of_too_many_columns_is_rejected(tmp_path, monkeypatch, refused):
+def test_a_table_of_too_many_columns_is_rejected(tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.ones((1, 2)))
     names = ",".join(f"c{i}" for i in range(300_000))
     (tmp_path / "wide.csv").write_text(names + "\n" + ",".join(["1"] * 300_000) + "\n")
-    assert "it has at least 300000 columns" in refused("train", "--views", "a.npy", "wide.csv")
+    assert "it has at least 300000 columns" in error_line("train", "--views", "a.npy", "wide.csv")
 
 
-def test_names_with_control_characters_are_rejected(finished, tmp_path, monkeypatch, refused):
+def test_names_with_control_characters_are_rejected(finished, tmp_path, monkeypatch, error_line):
     monkeypatch.chdir(tmp_path)
     views = ["--views", finished / "a.npy", finished / "b.npy"]
-    line = refused("train", *views, "--data_options.view_names", r'["a", "\e[31mred"]')
+    line = error_line("train", *views, "--data_options.view_names", r'["a", "\e[31mred"]')
     assert r"the views' names must be printable, got '\x1b[31mred'" in line
-    assert r"a\x1b[31m.npy" in refused("train", "--views", "a\x1b[31m.npy", "b.npy")
+    assert r"a\x1b[31m.npy" in error_line("train", "--views", "a\x1b[31m.npy", "b.npy")
     assert list(tmp_path.iterdir()) == []
 
 
