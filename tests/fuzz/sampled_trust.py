@@ -97,7 +97,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--max-tuples", type=int, default=MAX_TUPLES)
+    parser.add_argument("--most-tuples", dest="max_tuples", type=int, default=MAX_TUPLES)
     parser.add_argument("--products", action="store_true", help="products of five to seven views only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
