@@ -38,3 +38,11 @@ def test_columns_of_different_lengths_are_rejected():
     for values, got in (({"a": [1.0, 2.0], "b": [1.0]}, "{'a': 2, 'b': 1}"), ({}, "none")):
         with pytest.raises(ValueError, match=f"'t' must have columns of the same length, got {got}"):
             from_cells("t", recipe, values)
+
+
+def test_integer_images_of_any_type_have_values_from_0_to_255():
+    pixels = torch.arange(2 * 12 * 12 * 3).remainder(256).view(2, 12, 12, 3)
+    expected = from_pixels(pixels.to(torch.uint8), 12, {"kind": "image"})
+    assert torch.equal(from_pixels(pixels, 12, {"kind": "image"}), expected)
+    with pytest.raises(ValueError, match="images must have integer values from 0 to 255, got 1 to 256"):
+        from_pixels(pixels + 1, 12, {"kind": "image"})

@@ -253,3 +253,21 @@ def test_arrays_and_tensors_of_any_dtype_are_accepted(finished, dtype):
     torch.testing.assert_close(net(views), expected)
     torch.testing.assert_close(net([torch.from_numpy(view) for view in views]), expected)
     torch.testing.assert_close(net.embed({"b": views[1]}).embeddings[1], expected[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_a_call_with_integer_images_preprocesses_them(tmp_path, dtype):
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 12, 16, 16, 3)).astype(np.uint8)
+    for view, images in zip(("left", "right"), pixels):
+        for row, image in enumerate(images):
+            Image.fromarray(image).save(tmp_path / f"{view}{row}.png")
+    lines = [f"left{row}.png,right{row}.png" for row in range(12)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["left,right", *lines]) + "\n", encoding="utf-8")
+    settings = ["--loop.epochs", "1", "--loop.evaluate_every", "0", "--loop.accelerator", "cpu", "--heads.hidden", "8"]
+    with one_thread(), contextlib.redirect_stdout(io.StringIO()):
+        assert main(["train", "--table", str(tmp_path / "pairs.csv"), *settings, "--out", str(tmp_path / "run")]) == 0
+    net = m3g.load(tmp_path / "run")
+    files = [[str(tmp_path / f"{view}{row}.png") for row in range(12)] for view in ("left", "right")]
+    views = [torch.from_numpy(images).to(dtype) for images in pixels]
+    torch.testing.assert_close(net(views), net(files))
+    torch.testing.assert_close(net.embed(views).embeddings, net(files))

@@ -105,14 +105,17 @@ def is_known(name: str, recipe: Recipe, column: str, value: str) -> bool:
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
-    """Preprocess uint8 images, with channels first or last, like the images of a table; see `load_image`."""
+    """Preprocess integer images, with channels first or last, like the images of a table; see `load_image`."""
+    low, high = (int(bound) for bound in images.aminmax())
+    if low < 0 or high > 255:
+        raise ValueError(f"images must have integer values from 0 to 255, got {low} to {high}.")
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[-1] == 3:
         images = images.movedim(-1, 1)
     if images.ndim != 4 or images.shape[1] != 3:
         raise ValueError(f"images must have shape (n, 3, h, w) or (n, h, w, 3), got {tuple(images.shape)}.")
     side = min(images.shape[2:])
     top, left = ((length - side) // 2 for length in images.shape[2:])
-    images = as_float(images[..., top : top + side, left : left + side])
+    images = as_float(images[..., top : top + side, left : left + side].to(torch.uint8))
     if tuple(images.shape[2:]) != (size, size):
         images = torch.nn.functional.interpolate(
             images, (size, size), mode="bicubic", antialias=True, align_corners=False

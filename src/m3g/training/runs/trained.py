@@ -111,6 +111,7 @@ class TrainedNet(MultiViewNet):
             tensors = [view for view in views if isinstance(view, Tensor)]
             any_number = len(self.encoders) == 1 and not self.scaling
             complete = len(tensors) == len(views) and (len(views) == len(self.view_names) or any_number)
+            complete = complete and not any(self._has_pixels(view, l) for l, view in enumerate(tensors))
             if complete and not any(view.is_floating_point() and bool(view.isnan().any()) for view in tensors):
                 return super().forward([self._cast(view, l) for l, view in enumerate(tensors)])
         return self._embed(views)[0]
@@ -191,7 +192,7 @@ class TrainedNet(MultiViewNet):
             raise ValueError(f"view {name!r} must have at least one row, got none.")
         if not isinstance(tensor, Tensor):
             return from_cells(name, recipe, tensor)
-        if recipe.get("kind") == "image" and tensor.dtype == torch.uint8:
+        if self._has_pixels(tensor, l):
             tensor = from_pixels(tensor, shape[-1], recipe)
         tensor = tensor.unsqueeze(1) if tensor.ndim == 1 and shape == (1,) else tensor
         if tensor.ndim < 1 or tuple(tensor.shape[1:]) != shape:
@@ -205,6 +206,11 @@ class TrainedNet(MultiViewNet):
         if not bool(flat[present].isfinite().all()):
             raise ValueError(f"view {name!r} must be finite numbers, or NaN in a whole row, got others.")
         return torch.where(present.reshape(-1, *[1] * len(shape)), tensor, 0.0), present.cpu()
+
+    def _has_pixels(self, view: Tensor, l: int) -> bool:
+        """Return whether a view contains images with integer values, which are not preprocessed yet."""
+        is_image = any(recipe.get("kind") == "image" for recipe in self.inputs[l : l + 1])
+        return is_image and not view.is_floating_point() and view.dtype != torch.bool
 
     def _cast(self, view: Tensor, l: int) -> Tensor:
         """Move a view to the device and, unless it is text, to the precision of the network."""
