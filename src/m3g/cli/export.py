@@ -25,9 +25,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--out", type=str, required=True, help="output folder; must not exist")
     parser.add_argument("--format", type=str, default="onnx", help="onnx or torch")
     parser.add_argument("--precision", type=str, default="fp32", help="fp32, fp16 or int8")
-    parser.add_argument(
-        "--trust", action="store_true", help="allow encoder classes from outside m3g, torch.nn and transformers"
-    )
+    parser.add_run_options()
 
 
 def run(args: Namespace, name: str) -> None:

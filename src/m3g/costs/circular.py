@@ -101,7 +101,7 @@ class CircularStd(Cost):
     """
 
     def slope(self, k: int) -> float:
-        """Return the slope of the circular variance, whose derivative is the same at k equal points."""
+        """Return the slope of the circular variance: at k equal points, both costs have the same derivative."""
         return 2 * (k - 1) / k**2
 
     def __call__(self, views: Views, *, mask: Tensor | None = None, unit: bool = False) -> CircularStdProblem:

@@ -155,9 +155,9 @@ def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return how many leading views form a group such that both groups together have the fewest tuples."""
+    """Return the number of leading views in the first of two groups that together have the fewest tuples."""
     k = len(sizes)
-    if all(n == sizes[0] for n in sizes):  # a product would specialise a symbolic size
+    if all(n == sizes[0] for n in sizes):  # comparing products would specialise symbolic sizes
         return (k + 1) // 2
     best, least = 1, math.prod(sizes)
     for lead in range(1, k):

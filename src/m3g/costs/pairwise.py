@@ -141,7 +141,8 @@ class PairwiseCost(Cost):
         masks = None
         if mask is not None and (self.neutral is not None or self.slope(len(parts)) is None):
             masks = mask.reshape(-1, *mask.shape[-2:]).unbind(1)
-            # Ones: a ground cost may have no derivative at zero. The costs of missing points are replaced below.
+            # Missing points are set to ones, because a ground cost may have no derivative at zero. Their costs are
+            # replaced below.
             parts = [torch.where(present.unsqueeze(-1), part, 1.0) for present, part in zip(masks, parts)]
         costs = []
         edges = self.edges(len(parts))

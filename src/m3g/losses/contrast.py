@@ -51,8 +51,8 @@ def two_way_cross_entropy(
 ) -> Tensor:
     """Return ½ [CE over rows + CE over columns] of logits (n, n) whose true pairs are on the diagonal.
 
-    `anchors` and `candidates` (bool, n) select the rows and the columns that are present; None selects all. Means are
-    over the true pairs whose row and column are both present.
+    `anchors` and `candidates` (bool, n) select the rows and the columns that are present; if either is None, all are.
+    Means are over the true pairs whose row and column are both present.
     """
     if anchors is None or candidates is None:
         label = torch.arange(len(logits), device=logits.device)

@@ -53,6 +53,6 @@ class ChannelsFirst(nn.Module):
 
 
 def channels_first(encoder: nn.Module, shape: Sequence[int]) -> nn.Module:
-    """Return the encoder, wrapped for samples of this shape unless their channels already come first."""
+    """Return the encoder, wrapped if samples of this shape are images whose channels do not come first."""
     converted = image_shape(shape)
     return encoder if converted is None or tuple(shape) == converted else ChannelsFirst(encoder, shape)

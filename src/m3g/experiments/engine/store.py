@@ -1,6 +1,6 @@
 """Storage of the runs of an experiment: one folder per run, with one result file if it is finished.
 
-OUT/plan/ID.yaml           the configuration of each run, for `m3g train --config`
+OUT/plan/ID.yaml           with `--plan` or `--slurm`: the settings of each run before tuning, for `m3g train --config`
 OUT/runs/ID/result.json    the result of a run; its presence means "finished"
 OUT/runs/ID/work/          checkpoints of an unfinished run
 OUT/results.jsonl          one line per finished run, written when results are collected; its runs count as finished
@@ -33,7 +33,7 @@ class Store:
         self.plan = self.path / "plan"
         self.data = self.path / "data"
         self.table = self.path / "results.jsonl"
-        self._known: dict[str, Result] = {}  # finished runs never change, so each is read once
+        self._known: dict[str, Result] = {}  # finished runs never change, so each result.json is read once
         self._read: tuple[int, int] | None = None  # size and time of the table when it was read
 
     def folder(self, run: str) -> Path:

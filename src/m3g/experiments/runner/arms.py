@@ -10,8 +10,8 @@ from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunS
 
 TEMPERATURE, RATE = "loss_options.temperature", "optim.learning_rate"
 Values = Mapping[str, tuple[str, Sequence[float]]]  # per family of losses, the tuned option and its values
-TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the grid of every loss that has a temperature
-LENGTHS = (50, 100, 400, 800)  # numbers of steps that are compared with the usual 200
+TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the common grid; some experiments extend or replace it
+LENGTHS = (50, 100, 400, 800)  # other numbers of steps; some experiments have their own
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:

@@ -27,8 +27,8 @@ from m3g.solvers.dense.powers import clamped_, is_fast, power_, range_of_logs
 from m3g.solvers.shared.couplings import slabs
 from m3g.solvers.shared.processes import processes
 
-# Magnitude of the log of a product of scalings beyond which K is recomputed. Up to it, entries of P above 1e-25 have an
-# entry of K within the range of float32. If no entry of K was clamped, twice this magnitude is allowed.
+# K is recomputed if the log of a product of scalings exceeds this magnitude. Within it, the entries of K that belong to
+# entries of P above 3e-22 are not clamped (float32). If no entry of K was clamped, twice this magnitude is allowed.
 STRETCH = {torch.float32: 30.0, torch.float64: 300.0}
 # K is computed as a power of 2, which is up to three times as fast as a power of e. Exponents are clamped, because sums
 # of denormal numbers take ten times as long.
@@ -45,7 +45,8 @@ class Kernel:
         sharing: the processes that share the solve; None if there is only one.
         own: the rows of view 0 in K: all, or those of this process if several share a solve.
         kept: whether K is in memory, as one slab of these rows.
-        keeps_cost: whether the cost tensor stays in memory besides K, because it is read again.
+        keeps_cost: whether the cost tensor stays in memory besides K, because it is read again or must not be
+            overwritten.
         clamped: whether small entries of K may have been clamped.
         log_argument: `Problem.log_argument`, whose power is faster to compute than an exponential of the cost; or None.
         lead: the number of views in the leading group A; the others are group B. A has α tuples, and B has β.
@@ -282,7 +283,10 @@ class Kernel:
             self._kernel = self.scaled(self._kernel, scalings, in_place=not self.fixed)
 
     def release_kernel(self) -> Tensor | None:
-        """Return K, which the caller may overwrite, or None if it is not in memory; later slabs are recomputed."""
+        """Return K, which the caller may overwrite, or None if it is not in memory or may not be overwritten.
+
+        After a release, later slabs are recomputed.
+        """
         if self._kernel is None or self.fixed or self.sharing is not None or not overwritable(self._kernel):
             return None
         released, self._kernel, self.kept = self._kernel, None, False

@@ -63,7 +63,8 @@ def build_module(
 ) -> MultiViewModule:
     """Return the training module of a configuration, with weights drawn from the seed of the run.
 
-    Linear encoders are initialised with linear CCA of the training rows unless `start` is False.
+    Unless `start` is False, the linear maps of the encoders linear, tfidf and residual are initialised with linear CCA
+    of the training rows, if possible (`start_at_linear_cca`).
     """
     from m3g.training.loop.module import KEPT_VIEWS, MultiViewModule  # imports Lightning
 

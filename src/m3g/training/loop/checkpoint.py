@@ -144,7 +144,7 @@ def check_settings(
     """
     stored = plain_yaml(str(content.get(CONFIG, "{}")))
     # A setting that is missing from an older checkpoint had its default.
-    before = flat({**Config().to_dict(), **stored}) if stored and isinstance(stored, dict) else {}
+    before = {**flat(Config().to_dict()), **flat(stored)} if stored and isinstance(stored, dict) else {}
     now = flat(config.to_dict())
     changes = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"

@@ -35,10 +35,11 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     views = "\n".join(view_lines(with_data_defaults(config, data), data, columns=True))
     notes = "".join(f"note: {note}\n" for note in data.notes)
     full_batch = "" if number == data.batch_size else f" (a batch has {data.batch_size})"
+    for_more_rows = "" if number == data.batch_size else f" for at least {data.batch_size} training rows"
     with torch.no_grad():
         return (
             f"data        {rows} training rows of {data.k} views\n{views}\n{notes}"
             f"network     {parameters:,} parameters\n"
             f"loss        {config.loss}: {float(loss):.4f} on {number} rows{full_batch}\n"
-            "the settings are valid; nothing was written"
+            f"the settings are valid{for_more_rows}; nothing was written"
         )

@@ -20,7 +20,7 @@ Weights = dict[str, Tensor]
 MIN_ROWS = 10  # with fewer validation rows, the score is not informative
 EVALUATIONS = 25  # approximate number of evaluations in a run
 MIN_GAIN = 0.005  # smaller improvements of the score are noise with a few hundred rows
-SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # weights of the best network in its average with linear CCA
+SHARES = tuple(tenth / 10 for tenth in range(1, 10))  # fractions of the best network in its average with linear CCA
 
 
 def epochs_between(epochs: int) -> int:
@@ -86,7 +86,10 @@ class BestWeights:
     share: float = 1.0
 
     def improved(self, score: float, *, epoch: int) -> bool:
-        """Record a score and return whether it exceeds the best by more than MIN_GAIN; if so, set `weights` as well."""
+        """Record a score and return whether it exceeds the best by more than MIN_GAIN.
+
+        If it does, the caller must set `weights`.
+        """
         self.since += 1
         if score <= self.best + MIN_GAIN:
             return False

@@ -237,13 +237,13 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     console.print(grid)
     meanings = {
         "linear CCA": "fitted on the training rows, no network",
-        "raw": "the inputs of all views, concatenated (linear_views: of each view), no network",
-        "chance": "a random guess or, in retrieval, a random order",
+        "raw": "the inputs of all views, concatenated (in the row linear_views, of each view), no network",
+        "chance": "the most frequent class, or a random guess or order",
     }
     if len(others) > 1:
         print("; ".join(f"{name}: {meanings[name]}" for name in others))
     if not wide:
-        print(f"for the meanings of the measures, use m3g report RUN or a terminal of at least {WIDE} columns")
+        print(f"for the meanings, use m3g report RUN or a terminal of at least {WIDE} columns")
     for picture in pictures:
         print(f"picture   {picture}")
 

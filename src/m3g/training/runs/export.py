@@ -183,7 +183,10 @@ def _input_tensors(tensors: Mapping[str, Tensor], l: int) -> dict[str, Tensor]:
 
 
 def fitted_inputs(run: Run) -> dict[str, Recipe]:
-    """Return, by view name, the preprocessing of a finished run, for views with tensors fitted on training rows."""
+    """Return the preprocessing of the views of a finished run, by view name.
+
+    Views whose preprocessing has no tensors fitted on training rows are omitted.
+    """
     if run.loaded is not None:
         named = zip(run.loaded.view_names, run.loaded.inputs)
         return {name: recipe for name, recipe in named if any(isinstance(part, Tensor) for part in recipe.values())}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import yaml
 
@@ -14,7 +14,12 @@ MAX_DEPTH = 20  # maximum number of nested lists and mappings
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that parses 1e-3 as a number, unlike YAML 1.1."""
+    """Loader that parses 1e-3 as a number and 2020-01-01 as a string, unlike YAML 1.1."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 _Loader.add_implicit_resolver(
@@ -31,7 +36,7 @@ def read_yaml(path: str | Path) -> Plain:
 
 
 def plain_yaml(text: str) -> Plain:
-    """Return the plain value of a YAML text: numbers, strings, lists and mappings of limited depth."""
+    """Return the value of a YAML text: numbers, strings, booleans, null, and lists and mappings of limited depth."""
     depth = 0
     for event in yaml.parse(text, _Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
