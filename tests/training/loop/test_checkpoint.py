@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+import yaml
 
 import forked
 from m3g.cli import main
@@ -137,3 +138,12 @@ def test_a_damaged_checkpoint_is_an_error_and_changes_nothing(tmp_path):
     with pytest.raises(ValueError, match="damaged"):
         fit.train(small(loop={"epochs": 1}), run.path, resume=True)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_settings_that_an_older_checkpoint_lacks_have_their_defaults():
+    stored = small().to_dict()
+    del stored["loop"]["patience"], stored["mismatch"]
+    content = {checkpoint.CONFIG: yaml.safe_dump(stored)}
+    checkpoint.check_settings(content, small(), "last.ckpt")
+    with pytest.raises(ValueError, match=r"loop.clip was .* and is 2.0"):
+        checkpoint.check_settings(content, small(loop={"clip": 2.0}), "last.ckpt")
