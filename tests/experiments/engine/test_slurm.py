@@ -93,10 +93,17 @@ def test_a_stage_waits_for_the_grid_and_a_task_may_be_several_nodes(tmp_path, ca
     assert "#SBATCH --requeue" in script
     assert "srun" in script
     assert "--nnodes 4 --nproc-per-node 8" in script
+    assert "--keep" not in script
     for file in ("submit.sh", "slurm.sh"):
         assert (out / file).stat().st_mode & stat.S_IXUSR
         subprocess.run(["bash", "-n", out / file], check=True)
     assert main(["reproduce", "domainnet", "--slurm", *options[:-1], "-1"]) == 2
+
+
+def test_keep_applies_to_the_tasks_of_the_array(tmp_path):
+    options = ["--out", str(tmp_path / "out"), "--seeds", "1", "--methods", "factored", "--keep"]
+    assert main(["reproduce", "iterations", "--slurm", *options]) == 0
+    assert "--keep --run" in (tmp_path / "out" / "slurm.sh").read_text()
 
 
 def test_a_stage_of_more_runs_than_the_limit_is_several_arrays(tmp_path, monkeypatch):

@@ -148,7 +148,7 @@ def _plan(
 
 
 def _slurm(specs: Sequence[RunSpec], store: Store, args: Namespace) -> None:
-    """Write the scripts of a job array; each task is this command with `--run`."""
+    """Write the scripts of a job array; each task is this command with `--run` instead of `--slurm`."""
     command = [sys.executable, "-m", "m3g", "reproduce", args.experiment, "--scale", args.scale]
     command += ["--out", str(store.path.resolve())]
     command += [] if args.data is None else ["--data", str(Path(args.data).resolve())]
@@ -156,6 +156,7 @@ def _slurm(specs: Sequence[RunSpec], store: Store, args: Namespace) -> None:
     command += [] if args.seeds is None else ["--seeds", str(args.seeds)]
     command += [] if args.methods is None else ["--methods", *args.methods]
     command += [] if args.sets is None else ["--sets", *args.sets]
+    command += ["--keep"] if args.keep else []
     unfinished = [spec for spec in specs if not store.finished(spec.id)]
     script, submit = write_scripts(unfinished, store, command, nodes=args.nodes, gpus=args.gpus, hours=args.hours)
     print(f"script      {script}, for {len(unfinished)} runs\nsubmit      bash {submit}")
