@@ -2,7 +2,7 @@
 
 `m3g reproduce overhead` (the paper's Figure 5): 3 runs, 2 minutes; no data required. Expected: the loss takes 0.001 %
 of a step with k = 2 and 0.007 % with k = 4. `m3g bench overhead` and `m3g bench memory` use the same functions. The
-encoder is ViT-B/16. A full step takes minutes on a CPU, so the network is measured on a few images, and its time is
+encoder is ViT-B/16. A full step takes minutes on a CPU, so the network is timed on a few images, and this time is
 scaled linearly to all images of the step. The loss is measured at full size.
 """
 

@@ -1,8 +1,8 @@
 """Unseen domains (the paper's Table 2, Figures 3 and A1).
 
-`m3g reproduce domainnet --data SETS --sets fonts pacs --seeds 3`: 337 runs of 1000 steps, 55 minutes on one core.
-Expected, mean over unseen domains: fonts M3G 69.3 %, InfoNCE 70.4 to 70.8 %, BYOL 68.2 to 68.3 %; PACS 31 to 33 % for
-all.
+`m3g reproduce domainnet --data SETS --sets fonts pacs --seeds 3`: 337 runs, most of 1000 steps, 55 minutes on one
+core. Expected, mean over unseen domains: fonts M3G 69.3 %, InfoNCE 70.4 to 70.8 %, BYOL 68.2 to 68.3 %; PACS 31 to
+33 % for all.
 
 A network is trained on class-aligned batches of all domains but one. A linear probe of its features, trained on all
 seen domains, is tested on the unseen one, and so are probes trained on a single seen domain.
@@ -43,7 +43,7 @@ FILES = {"fonts": "fonts.npz", **{name: f"{name}_edges.npz" for name in TREES}}
 TUNED_ON = {"fonts": "display", "pacs": "sketch", "office-home": "Clipart", "domainnet-small": "sketch"}
 CONTROLLED_ON = ("display", "handwriting")
 TUNING_SEED = 100
-# Training images per class and domain of the laptop probes.
+# Maximum number of training images per class and domain of the laptop probes.
 SHOTS = {"fonts": 8, "pacs": 100, "office-home": 20, "domainnet-small": 20}
 MAX_TEST_IMAGES = 2000  # of a laptop probe
 
@@ -99,7 +99,10 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield, for every data set, the grids, three seeds, references, controls (fonts only) and the other seeds."""
+    """Yield, for every data set, the grids, up to three seeds, the references and all other seeds.
+
+    Other numbers of steps and the controls, only for fonts, are before the other seeds.
+    """
     rates = RATES[:1] if request.miniature else RATES
     for data, domains in DOMAINS.items():
         tuned: dict[str, Tuned] = {}
@@ -171,7 +174,7 @@ def _run(
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield DomainNet with the paper's recipe: M3G with the paper's epsilon, other losses with their defaults."""
+    """Yield DomainNet with the paper's recipe and the arms of `full.paper_arms`."""
     for seed in range(request.seeds):
         for held_out in DOMAINS["domainnet-small"]:
             for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.05).items():
@@ -193,7 +196,10 @@ def runs(request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict[str, float]]:
-    """Train, and evaluate on validation images of the seen domains and on all images of the unseen one."""
+    """Train, and evaluate probes on the unseen domain; at laptop scale also on validation images of the seen domains.
+
+    At laptop scale, a probe is tested on at most `MAX_TEST_IMAGES` images, drawn with the seed.
+    """
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.domain_metrics(config, folder)

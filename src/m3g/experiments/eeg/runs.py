@@ -1,16 +1,16 @@
 """A few labels on signals of several channels (the paper's Table 3).
 
 `m3g reproduce eeg --data SETS --sets sleep`: 94 runs of 100 to 3000 steps, 55 minutes on a shared core. Expected with
-1000 labels per class: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 56 %, where chance is
-50 %.
+1000 labels per class, tuned: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 56 %, where
+chance is 50 %.
 
 Networks are trained on the channels without labels. A linear combination of the channels and a linear classifier are
 then trained with s labels per class, and tested on all rows of unseen subjects. The score is the balanced accuracy.
 
 Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, an encoder per sensor; `raw`, one encoder for the
 raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, transferred to UCI EEG and its two groups of subjects; `windows`, one encoder
-for 4000 windows of PhysioNet 2018, transferred to 4000 of SleepEDFx. Paper scale: all windows of PhysioNet 2018 and
-SleepEDFx, written by `m3g prepare` to the folders `pretrain` and `sleep`.
+for up to 4000 windows of PhysioNet 2018, transferred to up to 4000 of SleepEDFx. Paper scale: all windows of PhysioNet
+2018 and SleepEDFx, written by `m3g prepare` to the folders `pretrain` and `sleep`.
 
 The paper trains InfoNCE with n = 64 and M3G with n = 16. Here InfoNCE is trained with both batch sizes.
 """
@@ -147,7 +147,7 @@ def _run(data: str, arm: str, parts: Arm, seed: int, request: Request) -> RunSpe
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield, for every data set, the paper's arms, the controls and the references, each with its grid first."""
+    """Yield the paper's arms, the controls and the references of every data set; the runs of a grid come first."""
     for data in sets("laptop"):
         for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
             yield from _block(data, tuned, untuned, request)
@@ -213,7 +213,7 @@ def work(settings: Settings, folder: Path, data: Path) -> Scores:
 
 
 def _reference(settings: Settings, config: Config, data: Path) -> tuple[Network, ViewsData]:
-    """Return the inputs, or a network trained on all labels of the target set."""
+    """Return the network of a reference (`Inputs`, or trained on the labels of the target set), and the target set."""
     raw = settings["data"] in TARGET
     views = target_of(settings["data"], data, config.seed, batch_size=16) if raw else build_data(config)
     if settings["reference"] == "raw":

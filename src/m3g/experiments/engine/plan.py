@@ -22,7 +22,7 @@ from m3g.training.loop.subsets import sample_if_quicker
 from m3g.training.runs.files import write_json, write_text
 from m3g.training.settings.config import Config
 
-# Numbers of training rows of sets whose files may be unavailable, and of the built-in set.
+# Numbers of training rows of sets whose files may be unavailable, and of the built-in set; for `domains`, per domain.
 ROWS = {"images": 1_281_167, "domains": 409_832 // 6, "signals": 710_000, "multiple-features": 1400}
 MANY_NODES = ("images", "domains")  # kinds of data for which runs at paper scale use NODES x GPUS devices
 NODES, GPUS = 4, 8
@@ -57,11 +57,12 @@ def write_plan(specs: Sequence[RunSpec], store: Store, data: Path) -> None:
 def planned(
     experiment: Experiment, results: list[Result], request: Request, specs: Sequence[RunSpec] | None = None
 ) -> list[Result]:
-    """Return the results that belong to the current plan, of all methods and any number of seeds.
+    """Return the results that belong to the current plan, of all methods and sets.
 
+    The plan has at least the default number of seeds, and all seeds of the results unless `request.seeds` is set.
     Results of an older grid are omitted, because they must not share a table with those of the current one. Labels are
     those of the current plan, because a run may have been executed under another plan. `specs` are the planned runs of
-    `request`. They are computed if they are None, or if the request does not include all methods, sets and seeds.
+    `request`; they are used only if the request includes all methods, sets and seeds of this plan.
     """
     labels = [row["labels"] for row in results]
     last = max((label["seed"] for label in labels if label.get("stage") != "grid" and "seed" in label), default=0)
@@ -78,7 +79,8 @@ def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
 
     M3G solves one problem of n^s tuples per subset of s views; all k views form a single subset if that is fast. If
     the teacher embeds each view in turn, M3G solves s problems per subset. `workload` predicts the memory and the
-    operations of a solver step. Other losses are assumed to compare n x n points for every view or pair of views.
+    operations of a solver step. BYOL is assumed to compare n pairs of points for every view or pair of views, and other
+    losses n x n.
     """
     loss = build_loss(config)
     if isinstance(loss, M3GLoss) and loss.visits_all_tuples:
@@ -108,7 +110,7 @@ def num_views(config: Settings) -> int:
 
 
 def num_points(config: Settings) -> int:
-    """Return the number of points per step and process."""
+    """Return the number n of objects per step and process."""
     return int(config.get("data_options", {}).get("batch_size", 64))
 
 

@@ -146,7 +146,8 @@ def run_pool(
 ) -> dict[str, str]:
     """Execute all runs with `jobs` processes and one progress display; return the errors by id.
 
-    Killed workers are replaced. `added` is the file of the user's data sets and losses, which every worker requires.
+    A single job is executed in this process. Otherwise, up to `MAX_RESTARTS` killed workers are replaced. `added` is
+    the file of the user's data sets and losses, which every worker requires.
     """
     if jobs == 1:
         with Progress(specs, store, report) as progress:
@@ -186,7 +187,7 @@ def run_pool(
 
 
 class Progress:
-    """Progress display of a pool: a bar in a terminal, otherwise one line per 5 % of the runs."""
+    """Progress display of a pool: a bar in a terminal, otherwise at most one line per run or per 5 % of the runs."""
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, report: Callable[[str], None]) -> None:
         self.ids, self.store, self.report = [spec.id for spec in specs], store, report

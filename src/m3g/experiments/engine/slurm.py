@@ -11,7 +11,7 @@ from m3g.experiments.engine.spec import RunSpec
 from m3g.experiments.engine.store import Store
 from m3g.training.runs.files import write_text
 
-MAX_CONCURRENT_TASKS = 64  # tasks of an array that run at the same time
+MAX_CONCURRENT_TASKS = 64  # maximum number of tasks of an array that run at the same time
 MAX_ARRAY_SIZE = 1000  # Slurm's default limit (MaxArraySize) is 1001
 
 
@@ -21,10 +21,10 @@ def write_scripts(
     """Write `slurm.sh`, and `submit.sh`, which submits `slurm.sh` for each stage; return both paths.
 
     The runs of a grid are in an earlier stage than the runs that use its best setting. `command` is `m3g reproduce
-    NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in a file, one per line: task i of
-    the array executes line i. Slurm requeues a task that is preempted or whose node fails, and the task continues from
-    its checkpoint. Lightning's own requeueing would submit the task a second time, so it is disabled
-    (`m3g.training.loop.trainer`).
+    NAME ...` without an action; the script adds `--run ID`. The ids of a stage are in files of at most `MAX_ARRAY_SIZE`
+    lines. Each file is submitted as an array, whose task i executes line i. Slurm requeues a task that is preempted or
+    whose node fails, and the task continues from its checkpoint, if there is one. Lightning's own requeueing would
+    submit the task a second time, so it is disabled (`m3g.training.loop.trainer`).
     """
     stages: list[list[str]] = [[], [], []]
     for spec in specs:

@@ -29,8 +29,7 @@ class Labels(TypedDict, total=False):
             (other numbers of steps).
         control: the conditions of a control.
         held_out, unseen: the domain or vendor that is excluded from training.
-        k: number of views.
-        students: number of student views.
+        k, students: number of views; number of student views, or `leave one out`.
         steps: number of optimiser steps.
         epsilon, value, dropout: settings of the arm.
         share: fraction of swapped entries.
@@ -82,11 +81,11 @@ class Frozen(dict[str, object]):
         >>> frozen({"seed": [1, {"a": 2}]})["seed"] = 3
         Traceback (most recent call last):
             ...
-        TypeError: the settings of a run cannot be changed: see RunSpec.with_changes
+        TypeError: the settings and labels of a run cannot be changed: see RunSpec.with_changes
     """
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        raise TypeError("the settings of a run cannot be changed: see RunSpec.with_changes")
+        raise TypeError("the settings and labels of a run cannot be changed: see RunSpec.with_changes")
 
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
@@ -138,9 +137,9 @@ class RunSpec:
 
     Args:
         experiment: the experiment's name.
-        settings: everything that determines the result; `settings["config"]` contains the differences from the defaults
-            of `m3g train`. Files are relative to `{data}`, so that the id is the same on every machine. A frozen copy
-            is stored.
+        settings: everything that determines the result; `config`, if it is set, contains the differences from the
+            defaults of `m3g train`. Files are relative to `{data}`, so that the id is the same on every machine. A
+            frozen copy is stored.
         labels: position of the run in the tables (`arm`, `data`, `seed`, ...); they do not change the id.
         candidates: settings of a grid, of which the run uses the best on validation rows; empty for none.
         then: further settings that are evaluated together with the best candidate; the run also uses the best of them
@@ -167,10 +166,8 @@ class RunSpec:
     @cached_property
     def id(self) -> str:
         """Return the first digits of a hash of everything except the labels."""
-        candidates, then = (
-            [[dict(candidate.change), list(candidate.evaluated_by)] for candidate in group]
-            for group in (self.candidates, self.then)
-        )
+        groups = self.candidates, self.then
+        candidates, then = ([[dict(one.change), list(one.evaluated_by)] for one in group] for group in groups)
         content = {"experiment": self.experiment, "settings": self.settings, "candidates": candidates}
         content |= {"then": then} if then else {}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -195,7 +192,7 @@ class RunSpec:
 
         def best(candidates: Sequence[Candidate]) -> Candidate:
             equal = [candidate for candidate in candidates if score(candidate) == max(map(score, candidates))]
-            return equal[(len(equal) - 1) // 2]  # in a grid of one option, the farthest from worse values
+            return equal[(len(equal) - 1) // 2]  # if one option is varied, its middle value is farthest from worse ones
 
         if not self.candidates:
             return None
@@ -205,7 +202,7 @@ class RunSpec:
     def resolved(self, changes: Change | None) -> Settings:
         """Return the settings with changes, given by dotted names.
 
-        A name is relative to the settings if its first part is one of their keys, and otherwise to `config`.
+        A name with a dot is relative to the settings if its first part is one of their keys; all others to `config`.
         """
         settings = cast(Settings, copied(self.settings))
         for name, value in (changes or {}).items():
@@ -222,7 +219,7 @@ class RunSpec:
 
 
 def validation(results: Iterable[Result]) -> float:
-    """Return the mean of the metric `validation` over runs; a run that diverged counts as 0."""
+    """Return the mean of the metric `validation` over runs; a run without it counts as 0."""
     return statistics.fmean(result["metrics"].get("validation") or 0.0 for result in results)
 
 
@@ -274,17 +271,17 @@ class Experiment:
 
     Args:
         name: its name on the command line.
-        runs: the runs of a request, in order of execution. The label `data` names the data set of a run.
+        runs: the runs of a request, in order of execution. The label `data` names the data set of a run, if it has one.
         work: `work(settings, folder, data)` executes one run and returns its metrics.
         collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
         sets: returns the data sets of a scale, each with a function `prepare(source, target)`. This function creates
-            the file that the runs read, unless the file exists, or raises `MissingData`. `source` is the user's
-            `--data` folder or None. No data sets are returned if the data is generated or part of the package.
+            the files that the runs read unless they exist (at paper scale it only checks them), or raises
+            `MissingData`. `source` is the user's `--data` folder or None. Empty if the experiment reads no files.
         extend: `extend(file, source, target)` registers the user's sets and losses, from the Python file of `--add` and
             from the data folder, and returns the names in the Python file.
         methods: the names that `--methods` accepts.
         seconds: estimated seconds of one laptop run, used until a run is finished.
-        seeds: the number of seeds for every supported scale.
+        seeds: the default number of seeds for every supported scale.
     """
 
     name: str
@@ -300,5 +297,4 @@ class Experiment:
     def specs(self, request: Request) -> list[RunSpec]:
         """Return the runs of a request, each once even if it appears in several tables."""
         request = replace(request, seeds=request.seeds or self.seeds[request.scale])
-        specs = {spec.id: spec for spec in self.runs(request) if request.includes(spec.labels)}
-        return list(specs.values())
+        return list({spec.id: spec for spec in self.runs(request) if request.includes(spec.labels)}.values())

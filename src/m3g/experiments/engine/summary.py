@@ -19,8 +19,8 @@ AT_PAPER_SCALE = " at the paper's scale"
 def summary(folder: Path) -> str:
     """Return the main tables of every experiment with finished runs in `folder/NAME` or `folder/NAME-paper`.
 
-    The `table.md` and figures of every experiment except `RECORDS` are rewritten. Comparisons, controls and grids are
-    only in `table.md`, not on the page.
+    The `table.md` and figures of these experiments, except `RECORDS`, are rewritten. Comparisons, controls and grids
+    are only in `table.md`, not on the page.
     """
     parts = [
         "# All results on one page",
@@ -62,7 +62,7 @@ def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[li
 def main_tables(text: str, *, max_sections: int = 3) -> str:
     r"""Return the first table and all pictures of the first sections of a page, with headings one level deeper.
 
-    Sections without a table are omitted. The section "Published" is always kept.
+    Sections without a table are omitted and not counted. The section "Published" is kept wherever it is.
 
     Example:
         >>> print(main_tables("2 runs.\n\n## A\n\n| a |\n\n| grid |\n\n![p](p.png)"))

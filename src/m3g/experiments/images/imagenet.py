@@ -89,7 +89,7 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield the paper's recipe for every seed: M3G with the paper's epsilon, other losses with their defaults."""
+    """Yield the paper's recipe for every seed, with the arms of `full.paper_arms`."""
     for seed in range(request.seeds):
         for k in (2, 3, 4):
             for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.2).items():

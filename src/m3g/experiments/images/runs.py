@@ -86,7 +86,7 @@ def sets(scale: str) -> dict[str, Prepare]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
-    """Train, and evaluate a linear probe of the features of unaugmented images."""
+    """Train, and evaluate a linear probe on unaugmented images; at the paper's scale it is trained on random crops."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.image_metrics(config, folder)

@@ -74,7 +74,8 @@ def by_views(arms: Scores, paper: Mapping[int, Mapping[str, object]]) -> str:
 def per_set(collect: Collect) -> Collect:
     """Return a function that applies `collect` to each data set.
 
-    The tables of the first data set are written to the experiment's folder, those of others to subfolders.
+    Its figures of the first data set are written to the experiment's folder, its tables and figures of the others to
+    subfolders. `table.md` in the experiment's folder contains the tables of all data sets.
     """
 
     def collect_all(results: list[Result], folder: Path) -> str:

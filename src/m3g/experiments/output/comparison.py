@@ -151,15 +151,15 @@ def control_table(
     test_to_train: float,
     split_of: Callable[[Key], Hashable] = lambda key: key,
 ) -> str:
-    """Return a table that compares the arms of each control with the same arms without it, in percent.
+    """Return a table that compares each arm of a control with the same arm without it, and with M3G, in percent.
 
     Comparisons are over common settings. Holm's correction is over all comparisons of the table.
     """
     compared: dict[tuple[str, str, bool], Difference] = {}
     for control, arms in controls.items():
         for arm, values in arms.items():
-            # If M3G has no such control ("no teacher, both directions"), use the control that it extends ("no
-            # teacher"), or else the main table.
+            # If M3G has no such control ("no teacher, both directions"), use M3G in the control that this one extends
+            # ("no teacher"), or else M3G without a control.
             wider = controls.get(control.split(", ")[0], {})
             ours = arms.get("m3g") or wider.get("m3g") or main.get("m3g", {})
             for against_m3g, pair in ((False, (values, main.get(arm, {}))), (True, (ours, values))):

@@ -60,7 +60,8 @@ def curves(
 ) -> list[Path]:
     """Plot lines with error bands, from (mean, half width of the interval) by x; `published` has a separate panel.
 
-    `logarithmic` applies to the x axis; the y axis is logarithmic if values differ by more than a factor of 20.
+    `logarithmic` applies to the x axis. The y axis of a panel is logarithmic if its means are positive and differ by
+    more than a factor of 20.
     """
     shown = [lines] if published is None else [lines, published]
     names = list(dict.fromkeys(name for part in shown for name in part))

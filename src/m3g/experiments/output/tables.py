@@ -33,7 +33,7 @@ def write_table(parts: Iterable[str], folder: Path) -> str:
 
 
 def percent(values: Sequence[float]) -> str:
-    """Format mean ± standard deviation in percent; only the mean for a single value.
+    """Format mean ± standard deviation in percent; only the mean for a single value, and a dash for none.
 
     Example:
         >>> percent([0.5, 0.52]), percent([0.5])

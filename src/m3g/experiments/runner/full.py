@@ -1,4 +1,7 @@
-"""Runs that use the complete training of `m3g train`, mainly at the paper's scale, and the paper's probes."""
+"""Configurations of runs, runs with the complete training of `m3g train`, and the paper's probe of images.
+
+The complete training is used at the paper's scale and by `default-set`.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def difference(config: Config) -> Settings:
 
 
 def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[MultiViewNet, ViewsData]:
-    """Train with a configuration, or resume an interrupted run; return the network and the data."""
+    """Return the network and the data of a run, after training it, resuming it, or loading it if it is finished."""
     run = Run(folder)
     if not run.weights.is_file():
         if is_first() and run.path.exists() and not run.checkpoint.is_file():
@@ -89,7 +92,10 @@ def trained(config: Config, folder: Path, *, scaled: bool = False) -> tuple[Mult
 
 
 def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, float]]:
-    """Return accuracies of the paper's linear probe on the unseen domain, trained on all seen domains and on each."""
+    """Return accuracies of the paper's linear probe on the unseen domain, trained on all seen domains and on each one.
+
+    The number of test images is also returned.
+    """
     net, data = trained(config, folder)
     assert isinstance(data, Domains)
     seen = {name: data.members[name, "train"].tolist() for name in data.view_names}

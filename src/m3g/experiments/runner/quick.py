@@ -21,7 +21,7 @@ from m3g.training.runs.files import atomic
 from m3g.training.settings.check import check
 from m3g.training.settings.config import Config
 
-SAVE_AFTER = 20.0  # seconds between two checkpoints
+SAVE_AFTER = 20.0  # minimum seconds between two checkpoints
 
 
 def fit_quickly(config: Config, folder: Path, *, stacked: bool = False) -> tuple[MultiViewModule, ViewsData]:

@@ -115,7 +115,7 @@ def reference_runs(
     tuning_seed: int,
     rates: Sequence[float],
 ) -> list[RunSpec]:
-    """Return the runs `make(name, seed)` of all references; `supervised` has a tuned learning rate."""
+    """Return the runs `make(name, seed)` of the requested references; `supervised` has a tuned learning rate."""
     runs: list[RunSpec] = []
     if request.wants("supervised"):
         changes = [{"optim.learning_rate": rate} for rate in rates]

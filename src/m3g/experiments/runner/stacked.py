@@ -18,8 +18,8 @@ from m3g.training import MultiViewModule
 class StackedNet(nn.Module):
     """The function of a `MultiViewNet` of k MLPs with linear heads, computed for all views at once.
 
-    Narrow views are padded with zeros; the weights of the padding are zero and receive no gradient. Biases and scales
-    stay one-dimensional, so that the optimiser treats them like those of the original network.
+    Narrow views are padded with zeros; the weights of the padding and their gradients are zero. Biases and scales stay
+    one-dimensional, so that the optimiser treats them like those of the original network.
 
     Example:
         >>> from m3g.nets import build_net

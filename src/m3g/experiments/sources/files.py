@@ -40,7 +40,7 @@ def find_folder(source: Path | None, parts: Collection[str], *, hint: str) -> di
 
 
 def check_paths(source: Path | None, *names: str, made_by: str = "") -> None:
-    """Raise `MissingData` if the data folder lacks one of these files, which paper-scale runs read in place."""
+    """Raise `MissingData` if the data folder lacks one of these files or folders, which paper-scale runs read there."""
     for name in names:
         if source is None or not (source / name).exists():
             hint = f" (made by {made_by})" if made_by else ""

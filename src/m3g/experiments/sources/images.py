@@ -107,7 +107,7 @@ def prepare_tree(name: str, source: Path | None, target: Path, *, grid: int = 4)
 
 
 def edge_directions(image: np.ndarray, *, grid: int = 4, directions: int = 8) -> np.ndarray:
-    """Return the strength of the edges in each direction and cell of a square image, as one row.
+    """Return the square root of the total gradient in each direction and cell of a square image, as one vector.
 
     The image is divided into `grid` x `grid` cells.
 
@@ -125,7 +125,10 @@ def edge_directions(image: np.ndarray, *, grid: int = 4, directions: int = 8) ->
 
 
 def read_fonts(source: Path | None) -> Arrays:
-    """Read `fonts.npz` of `m3g prepare fonts`: per style (faces, characters, 28, 28), and `chars`."""
+    """Read `fonts_5styles_28.npz`, or `fonts.npz` of `m3g prepare fonts`.
+
+    The arrays are the images (faces, characters, 28, 28) of every style, and `chars`.
+    """
     file = find_file(source, "fonts_5styles_28.npz", "fonts.npz", hint=" (made by m3g prepare fonts)")
     with np.load(file, allow_pickle=False) as stored:
         missing = [name for name in (*STYLES, "chars") if name not in stored.files]

@@ -22,8 +22,9 @@ LABELS = ("label", "labels", "y", "gt", "gnd", "truth", "truelabel", "class", "t
 def read_views(path: Path) -> Arrays:
     """Return the views of a file by name (`view0`, ... for a cell array), and `label` if the file has labels.
 
-    All numeric matrices are views. They must have equally many rows, and as many as there are labels. If objects are
-    columns, as in many `.mat` files, all views are transposed.
+    All numeric matrices with at least two rows and columns are views, and so are the elements of cell arrays. They must
+    have equally many rows, and as many as there are labels. If objects are columns, as in many `.mat` files, all views
+    are transposed.
     """
     stored = _content(path)
     cell = next((stored.pop(name) for name in list(stored) if name.lower() in LABELS), None)

@@ -21,7 +21,7 @@ SENSORS = {
 }
 SITES = ("F3", "F4", "C3", "C4", "O1", "O2")
 BANDS = 24
-MAX_FILES, MAX_WINDOWS = 20, 4000  # recordings and windows of a laptop run
+MAX_FILES, MAX_WINDOWS = 20, 4000  # maximum numbers of recordings and windows in each file of `prepare_windows`
 PREPARED = "windows of m3g prepare sleep-edf with the six sensors (sleep/*.npz)"
 
 
@@ -119,5 +119,5 @@ def _window_files(source: Path | None, folder: str, what: str) -> list[Path]:
 
 
 def check_paper_windows(source: Path | None, target: Path) -> None:
-    """Check that the prepared windows exist; they are read in place."""
+    """Check that the split files of the prepared windows exist; the windows are read in place."""
     check_paths(source, "pretrain/split.csv", "sleep/split.csv", made_by="m3g prepare")

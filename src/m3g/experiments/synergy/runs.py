@@ -186,7 +186,7 @@ def probe(net: MultiViewNet, data: ViewsData) -> float:
 
 
 def supervised(data: ViewsData, *, seed: int) -> float:
-    """Return the accuracy of a network that predicts the class of the last view from the inputs of the other two."""
+    """Return the accuracy of a network that predicts the label from the inputs of the first two views."""
     networks = _checks.extra("sklearn.neural_network", "train")
 
     def inputs(split: Split) -> tuple[np.ndarray, np.ndarray]:

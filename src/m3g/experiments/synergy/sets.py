@@ -1,9 +1,9 @@
 """Data sets of `m3g reproduce synergy`: objects with three views, any two of which may be independent.
 
-Each reader returns three views, `label` and `group`. The label is the class of the last view, except in `captions` (the
-position of the selected picture) and `utterances` (the sentiment). Objects of the digit and caption sets are composed
-of rows of several sources. The rows are first divided into folds, and every object is composed within one fold, its
-group, so that no row occurs in two splits.
+Each reader returns three views, `label` and `group`, and for `captions` also `others`. The label is the class of the
+last view, except in `captions` (the position of the selected picture) and `utterances` (the sentiment). Objects of the
+digit and caption sets are composed of rows of several sources. The rows are first divided into folds, and every object
+is composed within one fold, its group, so that no row occurs in two splits.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def composed(sources: Mapping[str, Rows], rule: Rule | None, random: np.random.G
 
 
 def built_in_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
-    """Return a reader of three feature sets of the built-in digits; the views of an object are different drawings."""
+    """Return a reader of three feature sets of the built-in digits; each view of an object is drawn independently."""
 
     def read(source: Path | None) -> Arrays:
         random = np.random.default_rng(0)
