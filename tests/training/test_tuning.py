@@ -38,3 +38,11 @@ def test_accuracies_require_labels(two_views, tmp_path):
     with pytest.raises(ValueError, match=r"metric must be retrieval if the data has no labels, got 'linear'\."):
         tuning.tune(config, tmp_path / "study", metric="linear")
     assert not (tmp_path / "study").exists()
+
+
+def test_a_trial_that_max_steps_ends_within_an_epoch_is_evaluated(two_views, tmp_path):
+    config = Config.from_dict({"data": "arrays", "data_options": {"paths": ["a.npy", "b.npy"]}})
+    config.loop.max_steps, config.loop.accelerator = 1, "cpu"
+    (trial,) = tuning.tune(config, tmp_path / "study", trials=1).trials
+    assert trial.state.name == "COMPLETE"
+    assert list(trial.intermediate_values) == [1]

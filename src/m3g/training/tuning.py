@@ -9,6 +9,7 @@ import contextlib
 import copy
 import inspect
 import json
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -60,9 +61,10 @@ class Report(Probe):
 def suggest(trial: Trial, config: Config, data: ViewsData, choices: Sequence[str]) -> Config:
     """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
-    The loss is one of `choices`, if there are any. The width is suggested only if all views are numeric, the encoder is
-    `mlp`, `residual` or not set, and no view has separate settings. A temperature, epsilon or width that is set, and a
-    learning rate that differs from the default, are not changed.
+    The loss is one of `choices`, if there are any. The temperature is suggested only if the loss has one. The width is
+    suggested only if all views are numeric, the encoder is `mlp`, `residual` or not set, and no view has separate
+    settings. A temperature, epsilon or width that is set, and a learning rate that differs from the default, are not
+    changed.
     """
     suggested = copy.deepcopy(config)
     if choices:
@@ -89,12 +91,13 @@ def tune(
     worker: int = 0,
     trust: bool = False,
 ) -> Study:
-    """Search until the study in the folder `out` has `trials` finished or pruned trials; return the Optuna study.
+    """Search until the study in the folder `out` has at least `trials` finished or pruned trials; return the study.
 
     Args:
         config: the settings of every trial, except those drawn by `suggest`.
         out: the folder of the study; an existing one is continued.
-        trials: total number of trials of the study, over all processes and calls.
+        trials: total number of trials of the study, over all calls and processes. Parallel processes finish the trials
+            that they have started, so there may be a few more.
         metric: `retrieval` (recall at 1), `linear` or `knn` (accuracies), on the validation split.
         choices: losses to search over; by default that of `config`.
         worker: index of this process among those that search in parallel.
@@ -111,6 +114,9 @@ def tune(
     if metric != "retrieval" and data.num_classes is None:
         raise ValueError(f"metric must be retrieval if the data has no labels, got {metric!r}.")
     every, epochs = config.loop.evaluate_every, num_epochs(config, data)
+    if config.loop.max_steps is not None:
+        steps = math.ceil(data.sampler().num_steps / config.loop.accumulate)
+        epochs = min(epochs, math.ceil(config.loop.max_steps / steps))
     every = every if 0 < every <= epochs else epochs
     if data.num_rows("val") < 2:
         raise ValueError("data_options.val must be a fraction that gives at least 2 validation rows, got fewer.")
@@ -187,7 +193,7 @@ def _short(value: object) -> str:
 
 
 def write_study(study: Study, folder: str | os.PathLike[str], metric: str) -> Path:
-    """Write the trials to `trials.csv` and plots of their values to `study.png`; return the path of the plots."""
+    """Write the trials that have a value to `trials.csv`, and plots to `study.png`; return the path of the plots."""
     plt = _checks.extra("matplotlib.pyplot", "train")
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
     names = list(dict.fromkeys(name for trial in done for name in trial.params))

@@ -6,6 +6,7 @@ import pytest
 from fixtures import QUICK
 from m3g.cli import main
 from m3g.training.loop import checkpoint
+from m3g.training.loop.fit import train
 from m3g.training.runs.folder import Run
 from m3g.training.settings.config import Config
 
@@ -63,3 +64,10 @@ def test_the_log_reports_missing_entries(tmp_path, monkeypatch, capsys, num_miss
     assert main(["train", *files, *QUICK, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [text for text in lines if "entries are missing" in text] == [line] * (line is not None)
+
+
+def test_several_devices_without_torchrun_are_rejected_in_python(tmp_path):
+    config = Config.from_dict({"loop": {"devices": 2}})
+    with pytest.raises(ValueError, match=r"loop\.devices must be 1 in Python without torchrun, got 2"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -45,20 +45,29 @@ def train(
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
-    """Train with a configuration, write everything to the folder `run`, and return the run.
+    """Train with a configuration, write the network and the logs to the folder `run`, and return the run.
+
+    Unlike `m3g train`, this function writes no scores: `evaluate_run` writes `results.json` and the plots, and
+    `loop.evaluate_every` requires the callbacks of `m3g.training.runs.evaluate.watch`. There is one process unless
+    torchrun has started several.
 
     Args:
         config: all settings; with `resume` those of the run.
         run: the run folder, which must not exist; with `resume`, the folder of an existing run.
         data: the result of `build_data(config)`; None builds it.
-        resume: continue from the last checkpoint of the folder. On a CPU the result is bitwise identical to that of an
-            uninterrupted run (see `m3g.training.loop.checkpoint`). A run that was killed before its first checkpoint
-            starts over.
+        resume: continue from the last checkpoint of the folder. On a CPU with the same number of threads, the result is
+            bitwise identical to that of an uninterrupted run (see `m3g.training.loop.checkpoint`). A run that was
+            killed before its first checkpoint starts over.
         accept_changes: resume even if `config` differs from the settings in the checkpoint.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: additional Lightning callbacks.
     """
     check(config)
+    if config.loop.devices > 1 and not started():
+        raise ValueError(
+            f"loop.devices must be 1 in Python without torchrun, got {config.loop.devices}: start the script with "
+            "torchrun, or use m3g train."
+        )
     folder = Run.of(run)
     with Loggers(config, folder) as loggers:
         fit(config, folder, data, loggers, callbacks, resume=resume, accept_changes=accept_changes, trust=trust)
