@@ -24,7 +24,7 @@ ROWS = 2000  # maximum number of evaluated validation rows
 
 
 def can_stop_early(data: ViewsData) -> bool:
-    """Return whether there are enough validation rows, and every row has exactly one true partner in each other view.
+    """Return whether there are enough validation rows, and each row has at most one true partner in each other view.
 
     The result is False for augmented images and for class-aligned images, whose views are drawn at random from one
     image or class.
@@ -47,12 +47,12 @@ def _partners_are_known(data: ViewsData) -> bool:
 
 
 def validation_score(net: MultiViewNet, data: ViewsData, readout: Cost | None) -> float:
-    """Return `retrieval_score` of the validation rows."""
+    """Return `retrieval_score` of at most `ROWS` validation rows."""
     return retrieval_score(embed(net, data, "val", most=ROWS), readout)
 
 
 def validation_ranks(net: MultiViewNet, data: ViewsData) -> Tensor:
-    """Return the contribution of each validation row to the mean reciprocal rank, (n,)."""
+    """Return the contribution of each row of `validation_score` to the mean reciprocal rank, (n,)."""
     points = embed(net, data, "val", most=ROWS)
     assert points.embeddings is not None
     return rank_contributions(points.embeddings, points.mask)
@@ -69,11 +69,11 @@ class KeepBest(Callback):
     """Callback that keeps the weights with the best validation score and stops training early.
 
     The best weights may be the initial ones. The checkpoint contains the best weights, so a resumed run ends with the
-    same network. At the end, the best weights are averaged with the initial ones (`BestWeights`) if all encoders start
-    at linear CCA, the loss has no readout, and the weights are not sharded.
+    same network. At the end, the best weights may be averaged with the initial ones (`BestWeights`), provided that all
+    encoders start at linear CCA, the loss has no readout, and the weights are not sharded.
 
     Args:
-        every: epochs between two evaluations.
+        every: epochs between two evaluations; the initial network and that of the last epoch are always evaluated.
         patience: number of consecutive evaluations without improvement after which training stops.
     """
 

@@ -1,6 +1,6 @@
 """Training loop on one CPU without Lightning's trainer, whose start-up takes as long as a short run.
 
-It is used by laptop runs of the experiments, their references and baselines, `m3g train --dry-run` and the scikit-learn
+It is used by laptop runs of the experiments and their references, `m3g train --dry-run` and the scikit-learn
 estimators. Logs, precisions, strategies and several processes require `m3g train`.
 """
 
@@ -70,7 +70,7 @@ def descend(
     """Run optimiser steps; yield the number and the loss of each.
 
     Args:
-        optimizer: optimiser of all parameters.
+        optimizer: optimiser of the trained parameters.
         value: returns the loss of a step.
         steps, start: the steps `start`, ..., `steps - 1` are executed.
         rate: returns the learning rate of a step; by default that of the optimiser.
@@ -102,7 +102,10 @@ def training_rows(data: ViewsData, rows: Sequence[int] | Sequence[Draw]) -> Batc
 
 
 def batches(data: ViewsData, *, start: int = 0) -> Iterator[Batch]:
-    """Yield batches of the training rows indefinitely, in the order of `m3g train`, from batch `start` on."""
+    """Yield batches of the training rows indefinitely, from batch `start` on.
+
+    Their order is that of `m3g train` with one process.
+    """
     sampler = data.sampler()
     epoch, done = divmod(start, sampler.num_steps)
     while True:
@@ -142,7 +145,7 @@ def fit_module(
     clip_norm: float | None,
     start: int = 0,
 ) -> Iterator[int]:
-    """Execute the steps of `m3g train` with a placed module, from `start` on; yield every finished step."""
+    """Execute the steps of `m3g train` with a placed module, from `start` on; yield each finished step's number."""
     assert module.position is not None
     total = module.position.total
     feed = batches(data, start=start)

@@ -57,7 +57,7 @@ class Loggers:
         self.close("success" if kind is None else "failed")
 
     def build(self) -> list[Logger]:
-        """Return the loggers for Lightning's trainer; nothing is written before `start`."""
+        """Return the loggers for Lightning's trainer; nothing is written to the run folder before `start`."""
         identifiers = self._identifiers()
         for name in self.names:
             with _writable(name):

@@ -18,7 +18,8 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from m3g.training.runs.files import append_text, write_text
 
-MIN_EPOCH_LINES = 50  # a run with more epochs prints at least this many lines, and fewer than twice as many
+# A run with more epochs prints at least this many lines, unless it stops early, and fewer than twice as many.
+MIN_EPOCH_LINES = 50
 SHOWN = ("loss", "gap", "solver_steps", "epsilon")  # metrics in a line
 
 

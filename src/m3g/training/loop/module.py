@@ -26,7 +26,8 @@ from m3g.training.loop.start import Start
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
-KEPT_VIEWS = 2  # minimum number of views that a row keeps under view dropout, because a loss compares at least two
+# Minimum number of views that a row with as many views keeps under view dropout, because a loss compares at least two.
+KEPT_VIEWS = 2
 
 
 class MultiViewModule(pl.LightningModule):
@@ -39,11 +40,12 @@ class MultiViewModule(pl.LightningModule):
         teacher: settings of the teacher; by default there is none.
         views_per_step: number of views compared at a time; None means all.
         subsets_per_step: number of random subsets of that size over which a step averages the loss.
-        view_dropout: probability of removing an entry (a view of a row) from the loss of a step.
+        view_dropout: probability of removing an entry (a view of a row) from the loss of a step; every row keeps at
+            least `KEPT_VIEWS` of its views.
         mismatch: estimates the reliability of entries and excludes unreliable ones; None disables this.
         chunk_size: rows of a view embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
         batch_size: rows per batch and process, required with `optim.reference_batch`.
-        seed: determines the random numbers of each step (dropout, subsets of views, choice of student views).
+        seed: determines the random numbers of each step (dropout, view dropout, subsets of views, student views).
 
     A batch is a `m3g.data.batch.Batch`. To change a step, override `embed` (the inputs of the loss) or `training_step`.
 
@@ -192,7 +194,7 @@ class MultiViewModule(pl.LightningModule):
         return np.random.default_rng([self.seed, self.now.batch, purpose])
 
     def report(self, loss: Tensor, batch: Batch) -> None:
-        """Log the loss and the learning rate of a step, for the progress bar, metrics.csv and the loggers."""
+        """Log the loss, the quantities that it reports and the learning rate, for metrics.csv and the loggers."""
         log = partial(self.log, batch_size=len(batch["views"][0]), sync_dist=self.trainer.world_size > 1)
         log("loss", loss.detach(), prog_bar=True)
         for name, value in self.loss.report(loss).items():
@@ -225,7 +227,7 @@ class MultiViewModule(pl.LightningModule):
             self.teacher.update(self.net, self.teacher_momentum(step))
 
     def on_before_optimizer_step(self, optimizer: Optimizer | None) -> None:
-        """Raise before a non-finite gradient reaches the weights."""
+        """Raise before a non-finite gradient reaches the weights, unless the trainer discards such steps."""
         grads = [p.grad for p in self.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         if not self.now.skips_overflow and not bool(torch.isfinite(norm)):

@@ -31,7 +31,7 @@ def prepare_group() -> None:
 
 
 def end_group() -> None:
-    """Wait for all processes, then destroy the process group and join its threads.
+    """Wait for all processes, then destroy the process group and, without `fully_shard`, join its threads.
 
     A thread of the group that is alive while Python shuts down may require the interpreter lock to release a tensor,
     which aborts the process. Call this after the trainer is deleted, because nothing may refer to the group any more.
@@ -51,7 +51,7 @@ def abandon_group(error: BaseException) -> None:
     """Destroy the process group after an error, without waiting for processes that may have exited.
 
     The frames of the error refer to the trainer and thus to the group, so their variables are released. If a thread of
-    the group still waits for another process, this process continues after a few seconds.
+    the group still waits for another process, this process continues after `PATIENCE` seconds.
     """
     import torch.distributed as dist
 

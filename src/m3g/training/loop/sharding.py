@@ -11,7 +11,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 
 class FullySharded(ModelParallelStrategy):
-    """PyTorch's `fully_shard` over all processes; checkpoints contain whole tensors, as with any other strategy."""
+    """PyTorch's `fully_shard` over all processes; checkpoints contain whole tensors, as with ddp."""
 
     def __init__(self, processes: int) -> None:
         super().__init__(data_parallel_size=processes, tensor_parallel_size=1, save_distributed_checkpoint=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # m3g.data imports Lightning, which the scikit-learn estimato
 
 ROWS_BESIDE_FILES = 2000  # maximum number of fitted rows if other views (images, sounds, text) are read with them
 MAX_VALUES = 12_000_000  # maximum number of values in the fitted rows
-MAX_VALUES_FROM_FILES = 4_000_000  # the same if the views are too large for memory
+MAX_VALUES_FROM_FILES = 4_000_000  # the same if the training rows of the views exceed `IN_MEMORY`
 
 
 class Start(NamedTuple):
@@ -39,7 +39,8 @@ def num_fitted_rows(data: ViewsData, views: Sequence[int]) -> int:
     """Return the maximum number of training rows on which linear CCA of some views is fitted.
 
     The memory is bounded by two limits. There are at most 10 000 rows, or 2000 if other views are read with them. The
-    rows have at most 12 million numbers, or 4 million if the training rows exceed 128 MiB and therefore stay in files.
+    rows have at most 12 million numbers, or 4 million if all training rows of these views exceed 128 MiB, the limit
+    beyond which views stay in files. The result is at least 2.
     """
     columns = sum(math.prod(data.view_shapes[l]) for l in views)
     in_files = 4 * columns * data.num_rows("train") > IN_MEMORY

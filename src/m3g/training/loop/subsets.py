@@ -46,9 +46,9 @@ def sampled_seconds(k: int, n: int) -> float:
 
 
 def encoder_seconds(net: MultiViewNet, *, k: int, n: int) -> float:
-    """Return a lower bound on the training time of the encoders per batch on one core.
+    """Return a low estimate of the training time of encoders and heads per batch on one core, in seconds.
 
-    The bound counts each weight once per point, although convolutions use a weight many times.
+    Each weight is counted once per point, although convolutions use a weight many times.
     """
     weights = sum(weight.numel() for weight in net.parameters()) * (k if len(net.encoders) == 1 else 1)
     return 6 * weights * n / CORE_FLOPS
@@ -66,7 +66,8 @@ def select_subsets(
     """Return the size and number of the subsets of views that a step compares: as requested, or the largest fast ones.
 
     By default, all views are compared at once if the loss does not visit all tuples, if the exact solver is fast, or if
-    the faster of the exact and the sampled solver takes no longer than the encoders.
+    the exact or, where the loss may use it, the sampled solver takes no longer than the encoders. Otherwise, the
+    subsets have at least 3 views, even if these are not fast.
     """
     size, number = views_per_step, subsets_per_step
     if size is not None and not 2 <= size <= k:
@@ -88,7 +89,7 @@ def select_subsets(
 
 
 def sample_if_quicker(loss: losses.ViewLoss, *, k: int, n: int) -> None:
-    """Set `loss.solver` to the sampled solver if it is faster than the exact one for all k views."""
+    """Set `loss.solver` to the sampled solver if the loss may use it and it is faster than a slow exact solver."""
     if _can_be_sampled(loss) and n**k > QUICK_TUPLES and sampled_seconds(k, n) < exact_seconds(k, n):
         assert isinstance(loss, losses.M3GLoss)
         loss.solver = Sampled()

@@ -27,7 +27,10 @@ from m3g.training.settings.config import Config
 
 
 class Partner(NamedTuple):
-    """The row that an entry resembles most, and the cosines of the entry with that row and with its own row."""
+    """The row that an entry resembles most, and the cosines of the entry with that row and with its own row.
+
+    `own_similarity` is 0 if no other entry of its own row is reliable.
+    """
 
     row: int
     similarity: float
@@ -71,7 +74,7 @@ def find_partners(
 
 
 class Audit(NamedTuple):
-    """Unreliable entries, each with the row that it resembles most, and a remark for the user, possibly empty."""
+    """The listed entries, each with the row that it resembles most, and a remark for the user, possibly empty."""
 
     entries: list[tuple[Entry, Partner | None]]
     remark: str = ""
@@ -154,5 +157,5 @@ def _why_empty(entries: Sequence[Entry], config: Config, data: ViewsData) -> str
     most = f"{entries[0].view} of row {entries[0].row} ({entries[0].reliability:.3f})"
     return (
         f"no entry is more likely wrong than correct; the least reliable of {len(entries)} is {most}. "
-        f"{num_unevaluated} entries were not evaluated. Use --count 20 to list the least reliable ones."
+        f"{num_unevaluated} entries are missing or were not evaluated. Use --count 20 to list the least reliable ones."
     )

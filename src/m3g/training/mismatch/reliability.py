@@ -14,12 +14,13 @@ row solve
 
 where p_l is the estimated fraction of mismatches in view l.
 
-A network first learns what many rows have in common and later memorises single rows, including mismatched ones. Pairs
-of entries that are part of the loss are therefore evaluated only in the first three steps that contain their row
-(visits), counted from the step at which rows are distinguishable. Excluded pairs are evaluated at every visit and may
-be included again. A mismatch in the loss costs much more than the temporary exclusion of a correct entry, so an
-evaluated entry is excluded until its log(r / (1 - r)) reaches 5. If mismatches are so frequent that the value without
-evidence, log((1 - p_l) / p_l), is below 3, it is sufficient to exceed that value by 2.
+A network first learns what many rows have in common and later memorises single rows, including mismatched ones. A visit
+of a pair of entries is a step that compares the pair and in which the rows of its two views are distinguishable (see
+`SEPARATION`). Pairs in the loss are therefore evaluated only at their first three visits. Pairs with an excluded entry
+are evaluated at every visit and may be included again. A mismatch in the loss costs much more than the temporary
+exclusion of a correct entry, so an evaluated entry is excluded until its log(r / (1 - r)) reaches 5. If mismatches are
+so frequent that the value without evidence, log((1 - p_l) / p_l), is below 3, it is sufficient to exceed that value by
+2.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ TEMPERATURE = 0.1  # of the softmax
 EVALUATED_VISITS = 3  # number of evaluated visits of a pair in the loss
 VISIT_WEIGHT = 0.3  # minimum weight of the newest visit of an excluded pair
 STEP_WEIGHT = 0.02  # minimum weight of the newest step in the running averages
-SEPARATION = 1.0  # (mu - nu)² / var above which visits are evaluated
+SEPARATION = 1.0  # (mu - nu)² / var above which the rows of two views are distinguishable
 TRUSTED, PROVEN = 5.0, 2.0  # minimum log odds of an included entry: absolute, or above those without evidence
 MAX_EVIDENCE = 8.0  # largest absolute value of e_lm[i]
 MIN_MISMATCH_FRACTION, MAX_MISMATCH_FRACTION = 0.002, 0.45  # bounds of p_l
@@ -52,7 +53,7 @@ class Mismatch(nn.Module):
 
     Attributes:
         evidence: (k, k, rows), the running average of e_lm[i].
-        visits: (k, k, rows), the number of visits of each pair of views of a row since rows became distinguishable.
+        visits: (k, k, rows), the number of visits of each pair of views of a row.
         moments: (3, k, k), the running averages of mu, nu and var.
         steps: (k, k), the number of steps in `moments`.
         share: (k,), the estimated fractions p_l of mismatches.
@@ -95,9 +96,9 @@ class Mismatch(nn.Module):
         Every process uses the rows of all processes, so that their states agree.
 
         Args:
-            embeddings: (k, n, d), the embeddings of k views.
+            embeddings: (k, n, d), the embeddings of all views, or of the given `views` only.
             index: (n,), the row numbers.
-            views: the indices of the k views; by default all.
+            views: the indices of the embedded views; by default all.
             mask: bool (k, n), True where an entry is present.
         """
         # As integers, because float32 rounds large row numbers and MPS has no float64.
@@ -170,8 +171,8 @@ class Mismatch(nn.Module):
     def trusted(self, rows: Tensor, mask: Tensor | None) -> Tensor | None:
         """Return the mask (k, n) of a batch without the excluded entries.
 
-        Each row keeps its most reliable view. The result is None if there is no mask and no entry is excluded, and
-        `mask` itself if no row would keep two views.
+        Each row keeps the most reliable of its views. The result is None if there is no mask and no entry is excluded,
+        and `mask` itself if no row would keep two views.
         """
         rows = rows.to(self.evidence.device)
         odds = self.log_odds(rows)

@@ -9,7 +9,7 @@ pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a cor
 
     q = 2 P(pi > 1/2)                 the fraction of entries that look random,
     b = P(0.1 < pi <= 1/2) - 0.4 q    the fraction of entries between the two groups,
-    v                                 the fraction of the view's training entries that are unreliable.
+    v                                 the fraction of the view's evaluated training entries that are unreliable.
 
 The unreliable entries of the view are reported if
 
@@ -70,7 +70,7 @@ def reported_views(held_out: Embedded, unreliable: Tensor, cost: Cost) -> Tensor
 
     Args:
         held_out: embeddings of rows outside the training split.
-        unreliable: (k,), the fraction of unreliable entries among the training entries of each view.
+        unreliable: (k,), the fraction of unreliable entries among the evaluated training entries of each view.
         cost: see `more_similar`.
     """
     points = held_out.embeddings

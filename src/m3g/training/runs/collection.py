@@ -1,4 +1,4 @@
-"""Embeddings of all rows of a run's data, stored in the run folder until the network or the data changes."""
+"""Embeddings of all rows of a run's data, stored in the run folder until the network, settings or data files change."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def atomic(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Open a file that replaces `path` atomically.
 
     The new content is written to a temporary file in the same folder, flushed to the device, and renamed to `path`. If
-    anything fails, `path` is unchanged and the temporary file is removed.
+    anything fails before the renaming, `path` is unchanged and the temporary file is removed.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -57,7 +57,7 @@ def cannot_write(path: str | os.PathLike[str], error: OSError) -> ValueError:
 
 
 def append_text(path: str | os.PathLike[str], text: str) -> None:
-    """Append to a file without following a symbolic link."""
+    """Append to a file; a symbolic link raises, except on Windows, where it is followed."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _NO_LINKS, 0o666)
         with open(descriptor, "a", encoding="utf-8", newline="") as file:

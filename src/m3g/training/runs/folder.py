@@ -3,7 +3,7 @@
 config.yaml        every setting
 environment.json   versions, machine, git commit
 metrics.csv        one row per logged step          probes.csv     one row per evaluation
-tensorboard/       the logged metrics, for TensorBoard
+tensorboard/       the logged metrics, for TensorBoard; csv/ with --logger csv
 loggers.json       with other trackers, the identifiers of the tracked runs
 checkpoints/       last.ckpt, to resume from
 model.safetensors  the trained weights              model.json     the description of the network
@@ -268,7 +268,7 @@ def _cpu_name() -> str:
 
 
 def _git_commit() -> str | None:
-    """Return the git commit of the working directory, with a plus sign if files were changed; None without git."""
+    """Return the git commit of the working directory, with a plus sign if tracked files changed; None if unknown."""
     try:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5

@@ -1,8 +1,8 @@
 """Runs on the Hugging Face hub: upload with a model card, and download.
 
-A run on the hub is read like a local one: safetensors and JSON only, nothing is executed, and weights that do not match
-the SHA-256 in `model.json` are rejected. Files are copied out of the hub's cache, because it consists of symbolic links
-and a run folder must not contain any.
+A run on the hub is read like a local one: from safetensors, JSON and YAML, without executing code of the repository,
+and weights that do not match the SHA-256 in `model.json` are rejected. Files are copied out of the hub's cache, because
+it consists of symbolic links and a run folder must not contain any.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def push_to_hub(
         repository: USER/NAME; created if it does not exist.
         private: whether a new repository is private.
         token: access token; None uses that of `hf auth login`.
-        revision: the branch to write to; by default `main`.
+        revision: an existing branch to write to; by default `main`.
         license: the licence of the weights for the model card, for example `apache-2.0`.
         commit_message: by default "Upload a run of m3g".
     """

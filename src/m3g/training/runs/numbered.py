@@ -40,6 +40,8 @@ def make_numbered(parent: Path, name: str) -> Path:
 def reserved(parent: Path, name: str) -> Iterator[Path]:
     """Yield a new folder of `make_numbered`, and remove it at the end or at SIGTERM if it is still empty.
 
+    Parent folders that were created for it and are empty are removed as well.
+
     torchrun sends SIGTERM as soon as one process has failed, which may be before this one reports the same error.
     """
     created = [path for path in (parent, *parent.parents) if not path.exists()]

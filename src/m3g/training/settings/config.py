@@ -27,14 +27,15 @@ Origin = str | Mapping[str, str]  # the file of all settings, or a mapping from 
 
 @dataclass
 class Heads:
-    """Networks between the encoders and the loss.
+    """Networks between the encoders and the loss. The encoders linear, residual and tfidf have no projection head.
 
     Args:
         embedding_size: number of features d of the embeddings
-        hidden: units of the hidden layer of each head; None means a linear head
+        hidden: units of the hidden layer of each head; None means a linear head. In the encoder residual, units of the
+            last hidden layer; None omits it
         predictor: add a prediction head after the projection head (common with a teacher; the teacher has no prediction
             head)
-        bias: initial bias of the last layer of every projection head; None draws it at random. Losses that are
+        bias: initial bias of the last layer of every projection head; None means PyTorch's default. Losses that are
             invariant to signs (gram, pmrl, symile) require a common bias, such as 0.5, so that the views align
         weight_std: standard deviation of the initial weights of the heads (truncated normal; the paper: 0.02); None
             means PyTorch's default
@@ -114,11 +115,13 @@ class LoopSettings:
         devices: number of processes on this machine (overridden by torchrun)
         strategy: auto, ddp, fsdp, ...
         sync_batchnorm: share the statistics of batch normalisation between processes
-        checkpoint_every: optimiser steps between two checkpoints
+        checkpoint_every: maximum number of optimiser steps between two checkpoints; ends of epochs are saved as well,
+            if at least 10 steps have passed
         evaluate_every: epochs between two quick evaluations on the validation split, written to probes.csv; 0 for none
         patience: stop if retrieval on the validation split does not improve in this many consecutive evaluations, and
             keep the best network; 0 trains to the end and keeps the last network. There is an evaluation after every
-            epoch or, in longer runs, about 25 in total, regardless of evaluate_every
+            epoch or, in longer runs, about 25 in total, regardless of evaluate_every. Has no effect with fewer than 10
+            validation rows, or if views are drawn at random from one image or class
         log_every: optimiser steps between two rows of metrics.csv
     """
 
@@ -179,7 +182,7 @@ class Config:
             learns to handle missing views; every row keeps at least two of its views
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
         logger: one or several of tensorboard, csv, wandb, mlflow and trackio (--logger csv wandb), or none; metrics.csv
-            and results.json are always written
+            and, if there are test rows, results.json are written in any case
         seed: determines all random choices; runs on a CPU with the same number of threads are bitwise reproducible
     """
 
