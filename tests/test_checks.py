@@ -69,6 +69,12 @@ def test_invalid_arguments_are_errors_of_one_line(name):
     assert len(str(raised.value)) < 500
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_the_error_about_a_nested_tensor_does_not_suggest_to_dense():
+    with pytest.raises(ValueError, match=r"^views must be dense tensors, got a nested tensor\.$"):
+        m3g.matching_gap(nested())
+
+
 def inner_product(x, y):
     return (x * y).sum(-1)
 

@@ -141,6 +141,15 @@ def test_known_objects_set_the_limit_of_unmatched_rows():
     assert few.unused(0) > many.unused(0)
 
 
+def test_a_steep_calibration_does_not_overflow():
+    """The least slope of the calibration makes the uncalibrated threshold of a low limit nearly 0."""
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.randn(100, 8, generator=generator) for _ in range(2)]  # low probabilities, but all known as correct
+    raw = m3g.match(views, one_to_one=True)
+    matched = m3g.match(views, allow_unmatched=1e-4, known=raw.tuples)
+    assert torch.equal(matched.tuples, raw.tuples)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,6 +1,6 @@
 """Validation of tensors and plain values passed by users.
 
-Each function raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
+Each check raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def masked_and_scaled(
 ) -> Tensor:
     """Return views (..., k, n, d) with missing points set to zero and, with `normalize`, the others of unit length.
 
-    Non-finite entries and, with `normalize`, zero vectors are rejected. Without `check_entries`, they are accepted, and
-    the result contains NaN or inf.
+    Points that are not missing are rejected if they have non-finite entries or, with `normalize`, are zero vectors.
+    Without `check_entries`, they are accepted, and the result contains NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -193,11 +193,14 @@ def masked_and_scaled(
 
 
 def _lengths(points: Tensor) -> Tensor:
-    """Return the norms |x| (..., 1), computed in float64 if the squares could overflow or underflow in float32."""
+    """Return the norms |x| (..., 1), computed in float64 if the squares could overflow or underflow in float32.
+
+    This does not apply to mps, which has no float64.
+    """
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # On accelerators, for fake tensors, during tracing and under vmap, the host must not read the range of norms.
+    # On accelerators, for fake tensors, during tracing and under torch.func, the host must not read the range of norms.
     unreadable = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unreadable and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
@@ -248,7 +251,9 @@ def real_tensor(value: object, requirement: str, where: str = "") -> Tensor:
 
 def readable(name: str, tensor: Tensor) -> Tensor:
     """Reject tensors that do not store every entry: sparse, nested and meta tensors."""
-    if tensor.layout != torch.strided or tensor.is_nested:
+    if tensor.is_nested:
+        raise ValueError(f"{name} must be dense tensors, got a nested tensor.")
+    if tensor.layout != torch.strided:
         raise ValueError(f"{name} must be dense tensors, got {tensor.layout}: call .to_dense() first.")
     if tensor.is_meta:
         raise ValueError(f"{name} must be tensors with values, got one on device 'meta'.")

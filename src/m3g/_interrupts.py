@@ -31,7 +31,7 @@ class _Handler:
 
     During an import, a `KeyboardInterrupt` may be discarded by a callback or a compiled module, surface as another
     error, or change the exit code. During the imports at the start of a command, SIGINT therefore ends the process
-    immediately. During any other import, only the second SIGINT does.
+    immediately. During any other import, only a second SIGINT does; under torchrun, none does.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` (PEP 562) for the imports in a package's `if TYPE_CHECKING:` block.
 
-    Type checkers read the same block, so every name is listed once. Submodules are also imported on access.
+    Type checkers read the same block, so the module of a name is listed once. Submodules are also imported on access.
 
     Example:
         >>> import m3g

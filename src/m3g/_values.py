@@ -16,7 +16,7 @@ from typing import Any
 
 # Python types by `kind` of a NumPy dtype.
 _TYPES: dict[str, type[bool | int | float]] = {"b": bool, "i": int, "u": int, "f": float}
-# Names of settings in other programs, or of related settings, and the names that error messages suggest instead.
+# Names used in other programs, or related names, and the names that error messages suggest instead.
 SYNONYMS = {
     "backbone": "encoder",
     "batch": "batch_size",

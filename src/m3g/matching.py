@@ -96,16 +96,17 @@ def match(
         cost, solver, tol: as in `m3g.matching_gap`.
         normalize: scale every vector to unit length first.
         alternatives: number of tuples per point of the largest view, in order of decreasing probability.
-        one_to_one: round the coupling to a polymatching in which every point is in exactly one tuple, and reassign one
-            view at a time until the total cost stops decreasing. Some tuples then have no row of a smaller view.
-            Probabilities are estimated from the distribution of similarities within and between the tuples, instead
-            of from P; see `m3g.polymatching.posterior`.
+        one_to_one: return a polymatching in which every point is in exactly one tuple. The rounded coupling and a
+            greedy matching are improved by reassigning one view at a time until the total cost stops decreasing, and
+            the better result is returned. Some tuples then have no row of a smaller view. Probabilities are estimated
+            from the distribution of similarities within and between the tuples, instead of from P; see
+            `m3g.polymatching.posterior`.
         allow_unmatched: minimum membership probability; True means 0.5, and False means no minimum. Points below the
             minimum are removed from their tuples and remain unmatched unless they fit another tuple. A minimum implies
             `one_to_one`.
         known: (r, k) row numbers of r objects with known correspondence, -1 for a view without a row. The objects must
-            be a random sample of all objects, including those with a single row. The membership probabilities of a
-            one-to-one matching are calibrated on them, which changes the tuples only if `allow_unmatched` is set.
+            be a random sample of all objects, including those with a single row. The membership probabilities of the
+            tuples with several rows are calibrated on them, which changes the tuples only if `allow_unmatched` is set.
 
     Returns:
         A `Matching`.
@@ -217,7 +218,8 @@ def _one_to_one(
     if known is not None:
         slope, shift = fit_calibration(memberships(cost, views, tuples), tuples, known)
     if threshold:
-        uncalibrated_threshold = 1 / (1 + math.exp((shift - math.log(threshold / (1 - threshold))) / slope))
+        logit = (math.log(threshold / (1 - threshold)) - shift) / slope
+        uncalibrated_threshold = float(torch.tensor(logit, dtype=torch.float64).sigmoid())  # does not overflow
         table = split(cost, views, tuples, threshold=uncalibrated_threshold).tolist()
         tuples = torch.tensor(sorted(table, key=lambda rows: [(row == NO_ROW, row) for row in rows]))
     membership = memberships(cost, views, tuples)

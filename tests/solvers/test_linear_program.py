@@ -56,6 +56,9 @@ BATCH = m3g.CircularVariance()(torch.rand(2, 3, 4, 5))
         (PROBLEM, 0.1, "linear-program", "epsilon must be 0 with solver='linear-program', got 0.1"),
         (BATCH, 0, "linear-program", "problem must not be a batch with solver='linear-program', got 2 problems"),
         (PROBLEM, 0, m3g.LinearProgram(max_tuples=10), "problem must have at most 10 tuples"),
+        (torch.full((3, 3), torch.nan), 0, "linear-program", "problem must be finite numbers, got NaN or inf"),
+        (torch.full((3, 3), torch.inf), 0, "linear-program", "problem must be finite numbers, got NaN or inf"),
+        (torch.full((2, 3, 2), torch.nan), 0, "linear-program", "problem must be finite numbers, got NaN or inf"),
     ],
 )
 def test_unsupported_problems_raise(problem, epsilon, solver, message):

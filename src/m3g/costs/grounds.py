@@ -7,7 +7,8 @@ from torch import Tensor
 
 # Minimum distance in the Coulomb cost.
 COULOMB_FLOOR = 1e-3
-# Squared distances below this fraction of |x|² + |y|² are recomputed from differences, because of cancellation.
+# In the Coulomb cost, squared distances below this fraction of |x|² + |y|² are recomputed from differences, because of
+# cancellation.
 CLOSE_RATIO = 1e-4
 # Fraction of close pairs above which all distances are computed from differences.
 MANY_FRACTION = 0.2
@@ -40,7 +41,7 @@ def cosine(x: Tensor, y: Tensor) -> Tensor:
 def unit_or_zero(points: Tensor) -> Tensor:
     """Return x / |x|. A zero vector stays zero, with derivative 0.
 
-    Points are first divided by their largest entry, so that squares neither overflow nor underflow.
+    Points are first divided by their largest absolute entry, so that lengths neither overflow nor underflow.
     """
     with torch.no_grad():
         largest = points.detach().abs().amax(-1, keepdim=True)
@@ -73,7 +74,7 @@ def _squared_distances(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def _exact_where_close(x: Tensor, y: Tensor, squares: Tensor, scales: Tensor) -> Tensor:
     """Return the squared distances, recomputed from differences for close pairs; `scales` are |x|² + |y|²."""
-    # On an accelerator, during tracing or under vmap, the host must not read which pairs are close.
+    # On an accelerator, during tracing or under torch.func, the host must not read which pairs are close.
     unreadable = x.device.type != "cpu" or torch.compiler.is_compiling()
     if unreadable or torch._C._functorch.is_functorch_wrapped_tensor(squares) or x.shape[:-2] != y.shape[:-2]:
         return _exact(x, y)

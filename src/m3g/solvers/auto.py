@@ -120,7 +120,7 @@ class Auto(Solver):
 
     If the chosen solver would exceed the memory limit or `max_flops`, or if epsilon is too small for it, the solution
     is estimated by `Sampled`, with an `EstimatedWarning`. Three kinds of costs are never sampled: dense tensors,
-    functions of k points, and pairwise costs without a term for some pair of views.
+    functions of k points and sums with such a function, and pairwise costs without a term for some pair of views.
 
     Args:
         seed, generator: options of `Sampled`, if it is used.
@@ -184,6 +184,6 @@ class Auto(Solver):
 def _can_be_sampled(problem: Problem) -> bool:
     """Return whether a problem may be sampled.
 
-    It may not if some pair of views has no cost, because an exact solve is then cheap.
+    It may not if some pair of views has no cost, because an exact solve is then usually cheap.
     """
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

@@ -65,7 +65,11 @@ class LinearProgram(Solver):
         with torch.no_grad():
             cost = problem.dense()[0].double().cpu().numpy()
         if problem.k == 2 and weights is None and problem.sizes[0] == problem.sizes[1]:
-            tuples, mass, potentials = assignment(cost)
+            try:
+                tuples, mass, potentials = assignment(cost)
+            except ValueError:  # too many infinite costs, or NaN
+                _checks.finite_tensor("problem", torch.from_numpy(cost))
+                raise
             target = np.full(sum(problem.sizes), 1 / problem.sizes[0])
         else:
             if problem.num_tuples > self.max_tuples:
@@ -74,6 +78,7 @@ class LinearProgram(Solver):
                     f"assignment problem, got {problem.num_tuples}: use fewer points, or an entropic solver with small "
                     "epsilon."
                 )
+            _checks.finite_tensor("problem", torch.from_numpy(cost))
             target = concatenated_weights(problem, weights)[0].cpu().numpy()
             tuples, mass, potentials = linear_program(cost, target)
         value = float((cost[tuple(tuples.T)] * mass).sum())

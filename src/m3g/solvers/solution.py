@@ -55,9 +55,9 @@ class Solution:
         mass: sum of the weights of a view (batch shape).
         differentiable: whether `pair_marginal` and `coupling` are differentiable with respect to the problem's tensors.
 
-    Complexity: `marginal` and `pair_marginal` take at most about as long as one step of the solver. For a large problem
-    whose pairs of views with a cost form a tree, `pair_marginal` takes O(k n³). `coupling` takes O(n^k) time and
-    memory.
+    Complexity: `marginal` and `pair_marginal` usually take at most about as long as one step of the solver. For a large
+    problem whose pairs of views with a cost form a tree, they may take O(k n³). `coupling` takes O(k² n^k) time and
+    O(n^k) memory.
 
     Example:
         >>> import torch, m3g

@@ -107,7 +107,7 @@ def test_a_piecewise_constant_coupling_is_an_error():
     solution = m3g.solve(problem, epsilon=0, solver="linear-program", differentiable=True)
     with pytest.raises(
         ValueError,
-        match=r"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got 'linear-program'",
+        match=r"must be 'factored', 'dense' or 'sinkhorn' for pair marginals .*=True, got 'linear-program'",
     ):
         solution.pair_marginal(0, 1)
 

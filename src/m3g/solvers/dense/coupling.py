@@ -17,8 +17,8 @@ class KernelCoupling(Coupling):
     """Coupling P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
 
     K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: if K is in
-    memory, `rows` overwrites it with P, and `unscaled_rows` may release it as disposable. A later access then
-    recomputes K.
+    memory, `rows` overwrites it with P, and `unscaled_rows` may release it as disposable. After a release, K is
+    recomputed at the next access.
 
     Args:
         log_scaling: (b, N).

@@ -7,9 +7,10 @@
 
 K is recomputed if the scalings differ much from the absorbed ones, and for each of the decreasing epsilons of a solve
 at a small epsilon. One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponentials
-dominate the time of a solve. If the cost is a logarithm, like the circular standard deviation, and 2 / eps is a whole
-number of at most 256, K is computed by multiplications instead (powers.py). K overwrites the cost tensor unless the
-cost is read again or was passed as a tensor. Beyond the memory limit, slabs of both are recomputed in each pass.
+dominate the time of a solve. If the cost is a logarithm, like the circular standard deviation, 2 / eps is a whole
+number of at most 256, and the range of C / eps is small, K is computed by multiplications instead (powers.py). K
+overwrites the cost tensor if the problem allows it (`Problem.new_slabs`) and the cost is not read again. Beyond the
+memory limit, slabs of both are recomputed in each pass.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ class Dense(Solver):
     most 400, and otherwise O(N²) per iteration of conjugate gradients, with a factorisation only if they do not
     converge.
 
-    Memory: K overwrites the cost tensor, so that a solve with its gradient requires at most about twice the memory of
-    the cost tensor. Further tensors of this size are allocated if the cost is read again (decreasing epsilon,
-    `fixed_steps`), was passed as a tensor, or has another dtype than K.
+    Memory: for `CircularStd`, `MultilinearProduct` and sums, K overwrites the cost tensor, so that a solve with its
+    gradient requires at most about twice the memory of the cost tensor. Further tensors of this size are allocated for
+    other costs, and if the cost is read again (decreasing epsilon, `fixed_steps`) or has another dtype than K.
 
     Args:
         max_steps: maximum number of sweeps, and of evaluations of the dual in the Newton steps, at each epsilon.

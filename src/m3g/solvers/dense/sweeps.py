@@ -2,8 +2,8 @@
 
 The views are divided into two groups A and B, so that K is a matrix (α, β). The updates of all views of A use only the
 joint marginal of A, and thus one product K u_B; those of B use one product u_Aᵀ K. A sweep is therefore two passes over
-K, without an exponential. If many more sweeps are expected, the log scalings of A are extrapolated to the limit of a
-geometric series at the observed rate of convergence (Aitken's method), which halves the number of sweeps.
+K, without an exponential. If more than one further sweep is expected, the log scalings of A are extrapolated to the
+limit of a geometric series at the observed rate of convergence (Aitken's method), which may halve the number of sweeps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROUNDS = 2
 # sweeping continues.
 FIRST_SWEEPS, WORTH = 3, 12
 # Scalings are extrapolated if the rate of convergence, the ratio of successive errors, is less than SLOWEST; after only
-# two sweeps, if it is less than RELIABLE.
+# two sweeps, or one since the last extrapolation, if it is less than RELIABLE.
 SLOWEST, RELIABLE = 0.95, 0.4
 
 

@@ -42,8 +42,8 @@ class CompleteContraction(Contraction):
     """Contraction of kernels {(l, m): (b, n_l, n_m)} of all pairs of views l < m.
 
     With four or more views, intermediate results of the size of M or R are written to buffers that are allocated once
-    per solve. With `whole`, for compiled code, M is not split into slabs and there are no buffers, so that control flow
-    does not depend on sizes. With `sharing`, only the rows of the leading view that belong to this process are
+    per solve. With `whole`, M is not split into slabs and there are no buffers, so that control flow does not depend on
+    sizes, as compiled code requires. With `sharing`, only the rows of the leading view that belong to this process are
     contracted, and the pair marginals are those of its shard.
 
     Attributes:

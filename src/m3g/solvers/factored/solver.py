@@ -2,14 +2,14 @@
 
 If epsilon is not small, a few Sinkhorn sweeps by matrix products reach the tolerance (sweeps.py). Otherwise:
 
-1. Each pair kernel is balanced separately in O(n²), which provides initial scalings (kernels.py).
+1. Unless a few sweeps have provided initial scalings, each pair kernel is balanced separately in O(n²) (kernels.py).
 2. A contraction computes all pair marginals (contraction.py; graph.py for a large problem in which some pairs of views
    have no cost; streamed.py if epsilon is too small for the range of float64).
 3. The pair marginals form the Hessian of the dual, with which a Newton step is taken (shared/newton.py). Steps 2 and 3
    are repeated until the marginals are within tolerance (shared/ascent.py).
 
 The gradient is computed from the pair marginals of the last contraction, so a backward pass requires no contraction.
-After sweeps, it requires one matrix product.
+After sweeps, it requires at most one large matrix product.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from m3g.solvers.shared.processes import Shard, processes
 from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.solution import Solution
 
-# Number of tuples up to which missing edges are replaced by kernels of ones, because a complete graph is fast.
+# Without `fixed_steps`, number of tuples up to which kernels of ones replace missing edges: a complete graph is fast.
 FEW_TUPLES = 2**20
 # Number of points N up to which Newton steps, which require all pair marginals, are taken on a graph with missing
 # edges.
@@ -171,7 +171,7 @@ class Factored(Solver):
     def _contraction(
         self, problem: PairwiseProblem, kernels: dict[Edge, Tensor], newton: bool
     ) -> CompleteContraction | GraphContraction:
-        """Return the contraction of the kernels; in a small problem, kernels of ones replace missing edges."""
+        """Return the contraction of the kernels; kernels of ones may replace missing edges (see `FEW_TUPLES`)."""
         fixed = self.fixed_steps is not None
         if not problem.complete:
             if not fixed and problem.num_batch * problem.num_tuples > FEW_TUPLES:

@@ -34,7 +34,8 @@ def differentiable_marginals(solution: Solution, view_sets: Sequence[tuple[int, 
     """
     if not solution.coupling_form.from_potentials:
         raise ValueError(
-            f"solver must be 'factored', 'dense' or 'sinkhorn' with differentiable=True, got {solution.solver!r}."
+            "solver must be 'factored', 'dense' or 'sinkhorn' for pair marginals and couplings with "
+            f"differentiable=True, got {solution.solver!r}."
         )
     marginals: tuple[Tensor, ...] = _Marginals.apply(solution, tuple(view_sets), *solution.problem.tensors)  # type: ignore[no-untyped-call]
     return marginals

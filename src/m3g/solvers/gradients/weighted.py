@@ -1,8 +1,7 @@
 """Pair marginals of P ∘ D, where P is a product of pair kernels and D a sum of matrices D_lm[i_l, i_m].
 
 P ∘ D is the derivative of P if the log kernels change in the direction D. The pair marginals of P ∘ D are therefore the
-derivatives of the pair marginals of P, computed by the product rule. The largest intermediate tensor has n^(k-1)
-entries.
+derivatives of the pair marginals of P, computed by the product rule. For k > 2, no tensor of n^k entries is required.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def step(dual: Dual[E], state: AscentState[E], *, max_decrease: float) -> Ascent
 
 
 def advance(dual: Dual[E], state: AscentState[E], stretch: float = 1.0) -> AscentState[E]:
-    """Take the next step without checking the last one, so that no value is read on the host."""
+    """Take the next step without checking the last one, so that its error and dual are not read on the host."""
     start = state.current
     move = dual.direction(start, stretch)
     return AscentState(dual.evaluate(start.log_scaling + move), start, move, state.num_steps + 1, stretch=stretch)

@@ -18,7 +18,7 @@ MIN_RETURNED_BYTES = 2**17
 
 
 def memory_limit(device: torch.device) -> int:
-    """Return half of the total memory of the device or machine, in bytes."""
+    """Return half of the total memory of the device or machine, in bytes; 4 GiB if the total is unknown."""
     if torch.compiler.is_compiling():  # a graph must not depend on the memory of this machine
         return COMPILED_LIMIT
     if device.type == "cuda":

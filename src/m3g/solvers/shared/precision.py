@@ -17,7 +17,7 @@ from m3g.solvers.shared.processes import agreed
 SINGLE_RANGE, DOUBLE_RANGE = 60.0, 500.0
 # Maximum exponent in float32 for solvers in the log domain, so that exponents have an error of at most 1e-4.
 ROUNDED_RANGE = 1e3
-# Tolerance below which solves in float32 do not converge.
+# Tolerance below which solves in float32 may not converge.
 SINGLE_TOLERANCE = 5e-6
 
 # Settings that allow float32 matrix products with fewer bits (TF32 on CUDA, bfloat16 in oneDNN). The settings per
