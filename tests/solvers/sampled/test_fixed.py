@@ -52,3 +52,10 @@ def test_wrong_settings_are_rejected():
         m3g.Sampled(fixed_steps=0)
     with pytest.raises(ValueError, match="cost must be the circular variance with fixed_steps"):
         m3g.matching_gap(torch.randn(3, 8, 4), cost="sqeuclidean", solver=m3g.Sampled(fixed_steps=2))
+
+
+def test_compiled_code_requires_fixed_steps(monkeypatch):
+    problem = m3g.CircularVariance()(noisy(3, 8))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.raises(ValueError, match="fixed_steps must be a whole number with solver='sampled' in compiled code"):
+        m3g.Sampled().solve(problem, epsilon=0.2, tol=1e-3, weights=None)

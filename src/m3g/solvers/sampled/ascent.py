@@ -110,7 +110,7 @@ class SampledDual:
     fixed: bool = False  # read no value on the host
 
     def evaluate(self, log_scaling: Tensor) -> SampledPoint:
-        """Return the coupling at these log scalings, after scaling view 0 to the required mass."""
+        """Return the coupling at these log scalings, with view 0 scaled so that the coupling has the required mass."""
         first = self.kernel.sizes[0]
         coupling = self.kernel.coupling_at(log_scaling, self.target[:, :first].sum(1, keepdim=True))
         log_scaling = torch.cat([log_scaling[:, :first] + coupling.log_factor, log_scaling[:, first:]], 1)
@@ -156,7 +156,8 @@ class AscentResult:
     Attributes:
         point: the last point.
         possible_gain: (b,), estimated further increase of the dual, in units of epsilon: the gain of the last step
-            times the squared ratio of the errors after and before it.
+            times the squared ratio of the errors after and before it or, if no step was taken, the predicted gain of a
+            Newton step.
         num_steps: number of evaluations.
     """
 
@@ -175,10 +176,10 @@ def ascend_dual(
     rounding: float = 0.0,
     further: int = 0,
 ) -> AscentResult:
-    """Take Newton steps until the marginal error is at most `tol`.
+    """Take steps until the marginal error is at most `tol`, with at most `max_steps` evaluations of the dual.
 
-    Up to `further` additional steps follow while each of them halves the error. The ascent also ends if the error stops
-    decreasing near the relative rounding error `rounding` of the tables.
+    Up to `further` additional steps follow while each of them more than halves the error. The ascent also ends if the
+    error stops decreasing near the relative rounding error `rounding` of the tables.
     """
     dual = SampledDual(kernel.with_base(log_scaling), target)
     state = init(dual, log_scaling)

@@ -28,7 +28,8 @@ from m3g.solvers.sampled.recomputed_rows import chunk_rows
 from m3g.solvers.sampled.tuple_kernel import tuple_keys
 from m3g.solvers.shared.processes import read
 
-# Size of the first sample relative to the validation sample, whose mass has a variance larger by the same factor.
+# Size of the first sample relative to the validation sample, whose mass has a variance larger by the same factor. At
+# low ranks, the minimum number of chains makes the validation sample larger.
 VALIDATION_RATIO = 4
 # Number of standard deviations beyond which a discrepancy is significant.
 MAX_DEVIATIONS = 3.0
@@ -42,7 +43,7 @@ class CrossCheck:
         tuples: (b, c, k), the end points of the Gibbs chains.
         excess: (b,), M log(Z / M), see the module docstring.
         variance: (b,), the variance of the mass of the validation sample, rescaled to the size of the first sample. If
-            the first sample missed tuples of large mass, its own variance is too small, but not this one.
+            the first sample missed tuples of large mass that this one contains, its own variance is too small.
     """
 
     tuples: Tensor

@@ -64,7 +64,7 @@ def seeded_draws(seed: int, device: torch.device) -> GeneratorDraws:
     """Return the draws of a generator with this seed.
 
     The seed is hashed, because the samples must be independent of the views. Otherwise, views drawn after
-    `torch.manual_seed(seed)` would consist of the same random numbers as the samples.
+    `torch.manual_seed(seed)` could consist of the same random numbers as the samples.
     """
     hashed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]) >> 1
     return GeneratorDraws(device, torch.Generator(device=device).manual_seed(hashed))

@@ -37,7 +37,8 @@ class SamplingError:
 
     Attributes:
         value: (b,), standard error of the value, in units of epsilon.
-        gradient: (b,), standard error of the gradient of the loss, relative to the norm of that gradient.
+        gradient: (b,), standard error of the gradient of the loss, relative to the norm of that gradient; of the value
+            instead of the loss if the views have different sizes.
         bias: (b,), bias of the value, in units of epsilon.
         gradients: derivatives of the value with respect to the problem's tensors; None if they were not computed.
     """
@@ -109,10 +110,10 @@ def sampling_error(
 def mass_variance(weights: Tensor, draws_per_centre: int) -> Tensor:
     """Return the variance of the total mass of samples with masses `weights` (b, s): (b,).
 
-    Within a half of the samples, the draws of a component are stratified in each view, and thus dependent. Only the
-    variance between the two halves is an unbiased estimate. The variance over all draws has three times as many degrees
-    of freedom, but is too small if the mass depends on interactions of views, for example on the product of signs. The
-    larger of the two is used.
+    If the samples are tuples, the draws of a component within a half are stratified in each view, and thus dependent.
+    Only the variance between the two halves is then an unbiased estimate. The variance over all draws has more degrees
+    of freedom (three instead of one for four draws), but is too small if the mass depends on interactions of views, for
+    example on the product of signs. The larger of the two is used.
 
     If few components have most of the variance, its estimate is inaccurate, and the error in units of the estimate has
     Student's distribution. The result is therefore multiplied by the variance of this distribution, ν / (ν - 2), where
@@ -135,9 +136,10 @@ def overfit_factor(weights: Tensor, bias: Tensor) -> Tensor:
     """Return the ratio of the true error to the error observed on the samples: (b,), at least 1.
 
     The log scalings are fitted to the samples. If a sample has leverage h, only the fraction 1 - h of its error is
-    observed, and division by 1 - h corrects this, as in the jackknife. The mean of h, weighted by mass, is twice the
-    bias of the value. The leverage of a sample of weight w is modelled as that of independent samples,
-    h = c w / (1 + c w), with c such that the mean is correct. The factor is then √(Σ w² (1 + c w)² / Σ w²).
+    observed, and division by 1 - h corrects this, as in the jackknife. The sum of h times the mass of each sample is
+    twice the bias of the value. The leverage of a sample of weight w, its fraction of the sampled mass, is modelled as
+    that of independent samples, h = c w / (1 + c w), with c such that this sum is correct. The factor is then
+    √(Σ w² (1 + c w)² / Σ w²).
 
     Args:
         weights: (b, s), mass of the samples in the coupling.

@@ -2,7 +2,7 @@
 
 A sampled kernel may miss a tuple t of large mass. The marginal constraints then do not limit the exponent
 Σ_l h_l[t_l] + L(t), which may be far above all others. A chain that redraws one view at a time, given the other views,
-moves to this tuple from every start that differs from it in few views.
+is likely to move to this tuple from a start that differs from it in few views.
 
 A product of factors is large only if all factors are, so that most tuples have no neighbour of large mass. For such a
 cost with local maxima, uniform starts are too rarely near a tuple of large mass. Each start is then selected from many
@@ -21,7 +21,7 @@ from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import chunk_rows
 
 # Powers of the conditional distributions in successive sweeps. A power below 1 flattens the distribution, so that the
-# chain leaves local maxima; 1 is the distribution itself.
+# chain can leave local maxima; 1 is the distribution itself.
 POWERS = (0.3, 1.0, 1.0)
 # Powers for a cost with local maxima: flattening would undo the selection of the starts.
 SELECTED_POWERS = (1.0, 1.0, 1.0)

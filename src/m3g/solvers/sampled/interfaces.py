@@ -27,7 +27,7 @@ class SampledCoupling(Coupling):
 
     @abstractmethod
     def marginals(self) -> Tensor:
-        """Return all marginals, concatenated: (b, N), in float64."""
+        """Return all marginals, concatenated: (b, N), in float64 if the device supports it."""
 
     @abstractmethod
     def pairs(self, edges: Sequence[Edge]) -> dict[Edge, Tensor]:
@@ -56,7 +56,7 @@ class SampledCoupling(Coupling):
 
 
 class SampledKernel(ABC):
-    """Representation of a kernel by rows, each of which represents many tuples; most rows are sampled.
+    """Representation of a kernel by rows, each of which represents many tuples. Most rows are sampled, unless `exact`.
 
     Attributes:
         base: log scalings (b, N) absorbed in the tables.

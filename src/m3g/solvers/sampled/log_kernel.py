@@ -41,8 +41,8 @@ class LogKernel(ABC):
         has_local_maxima: whether the kernel may have many local maxima besides the true tuples, like the kernel of the
             multilinear product, because a product does not change if two of its factors change their signs. Gibbs
             chains, which change one view at a time, do not reach all of these maxima. Proposals then have uniform
-            components (proposals.py), the cross-check has more chains, and the result is trusted only for larger
-            epsilons (rounds.py).
+            components (proposals.py), the cross-check has a larger minimum number of chains, and the result is trusted
+            only for larger epsilons (rounds.py).
     """
 
     sizes: tuple[int, ...]

@@ -94,7 +94,7 @@ class ProductCoupling(SampledCoupling):
             yield Samples(rows, tables, self.columns, self.sums[:, rows], self.row_weights[:, rows])
 
     def marginals(self) -> Tensor:
-        """Return all marginals, concatenated: (b, N), in float64."""
+        """Return all marginals, concatenated: (b, N), in the dtype of the log scalings."""
         out = torch.zeros_like(self.kernel.base)
         for samples in self._samples():
             out += torch.cat(self._chunk_marginals(samples), 1).squeeze(2)

@@ -129,8 +129,8 @@ def anchors_of(target: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return tuples (b, N, k) that support a coupling with the marginals `target` (b, N).
 
     In each view, the cumulative weights divide the interval from 0 to the mass into one part per point. The end points
-    of the parts of all views divide it into N smaller parts. Each of them belongs to one point of every view, and thus
-    to a tuple.
+    of the parts of all views divide it into N smaller parts, some of length 0. Each of them belongs to one point of
+    every view, and thus to a tuple.
     """
     ends = [part.cumsum(1) for part in target.split(list(sizes), 1)]
     ends = [end / end[:, -1:] for end in ends]

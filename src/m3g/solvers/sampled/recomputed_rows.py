@@ -77,7 +77,7 @@ def row_chunks(rows: Rows[tuple[Tensor, ...]], row_bytes: float) -> Iterator[tup
 
 
 def chunk_rows(count: int, row_bytes: float, device: torch.device) -> int:
-    """Return the number of rows per chunk, at most `count`; raise if one row exceeds the memory limit."""
+    """Return the number of rows per chunk, from 1 to `count`; raise if one row exceeds the memory limit."""
     limit = memory_limit(device)
     _checks.fits("one row of a table of solver='sampled'", row_bytes, limit, "use fewer points or smaller batches")
     most = min(CHUNK_BYTES, CHUNK_FRACTION * limit)

@@ -6,7 +6,7 @@ Each round has three steps:
    later, they are true tuples, draws from the last coupling, and end points of Gibbs chains at its potentials
    (gibbs_search.py).
 2. Draw a kernel around the centres: products (product_kernel.py) for the circular variance, or a list of tuples
-   (proposals.py, tuple_kernel.py) for other costs and if products are not accurate enough.
+   (proposals.py, tuple_kernel.py) for other costs, if products are not accurate enough, and with form="tuples".
 3. Take Newton steps on the dual of this kernel (ascent.py).
 
 After the last round, the error is estimated from two halves of the samples (error.py) and compared with an independent
@@ -76,8 +76,8 @@ class Estimate:
         point: the solution of its dual.
         error: the error estimate.
         check: the result of the validation sample; None if there is none.
-        largest_discrepancy: (b,), the largest significant discrepancy between an earlier round and its validation
-            sample; None if there was no earlier round.
+        largest_discrepancy: (b,), the largest significant discrepancy between an earlier estimate of this solve and its
+            validation sample, 0 if none was significant; None if there was no earlier validation sample.
     """
 
     build: Build | None
@@ -160,7 +160,7 @@ class Rounds:
             warm = self._ascend(full_list(log_kernel_of(self.problem, epsilon)), log_scaling, LOOSE_TOL)
             log_scaling = warm.point.log_scaling * EPSILON_RATIO
         kernel = full_list(self.log_kernel)
-        # The only error is that due to `tol`, and a few more steps remove it.
+        # Apart from rounding, the only error is that due to `tol`, and a few more steps nearly remove it.
         last = self._ascend(kernel, log_scaling, self.tol, further=MAX_FURTHER_STEPS)
         zero = torch.zeros_like(last.possible_gain)
         # If several processes share the solve, gradients are computed here, where all of them participate.

@@ -40,9 +40,9 @@ class SamplingWarning(UserWarning):
 class Sampled(Solver):
     r"""Sampled solver: an estimate with its standard error, in time linear in the number of points n.
 
-    The kernel :math:`e^{-C / \varepsilon}` is replaced by an unbiased, non-negative estimate with `rank` terms, and the
-    dual of the estimate (Eq. 9 of the paper) is maximised by Newton steps. There are two such estimates. *Products*,
-    for the circular variance only, use the identity
+    The kernel :math:`e^{-C / \varepsilon}` is replaced by an unbiased, non-negative estimate from `rank` samples, and
+    the dual of the estimate (Eq. 9 of the paper) is maximised by Newton steps. There are two such estimates.
+    *Products*, for the circular variance only, use the identity
 
     .. math:: e^{-C / \varepsilon} \;\propto\; \mathbb E_g \prod_l e^{\sqrt{2a} \langle g, r_l \rangle}, \qquad
         a = \frac{1}{k^2 \varepsilon}, \quad g \sim N(0, I)
@@ -54,11 +54,11 @@ class Sampled(Solver):
 
     Complexity per Newton step, for rank R: O(k n d R) for the circular variance, the circular standard deviation, the
     multilinear product and their sums; O(k² n R) for other sums over pairs of views. The importance weights take
-    O(d R²) per round for products and O(k R²) for tuples. Tables of n R numbers per view are stored if they fit into
-    the memory limit; otherwise they are recomputed in chunks in every pass.
+    O(d R²) per round for products and O(k R²) for tuples. Tables of n R numbers per view are stored if they fit into a
+    quarter of the memory limit; otherwise they are recomputed in chunks in every pass.
 
     If there are two views, or at most rank · Σ n_l tuples and form="auto", all tuples are enumerated and nothing is
-    sampled. The standard error then covers `tol` and rounding only.
+    sampled, except with `fixed_steps`. The standard error then covers `tol` and rounding only.
 
     Args:
         rank: number of samples in the last round; half as many in earlier rounds.
@@ -73,9 +73,10 @@ class Sampled(Solver):
         seed: use the same draws in every solve. The seed is hashed, so that views drawn with the same seed are
             independent of the samples. None draws from `generator`, or from torch's default generator.
         generator: a `torch.Generator` on the device of the views.
-        max_steps: maximum number of Newton steps per round.
-        fixed_steps: evaluate the dual exactly this number of times in each of `rounds` rounds, with a Newton step
-            between successive evaluations. The error is not read on the host, so that the solve compiles to one graph.
+        max_steps: maximum number of evaluations of the dual per round, one more than the number of steps. An
+            enumeration may take up to four more steps.
+        fixed_steps: evaluate the dual exactly this number of times in each of `rounds` rounds, with one step between
+            successive evaluations. The error is not read on the host, so that the solve compiles to one graph.
             Requires the circular variance, form="auto" or "products", and no `rtol`. The standard error of an untrusted
             result is infinite. Compiled code draws from torch's default generator and accepts neither `seed` nor
             `generator`.
@@ -127,6 +128,11 @@ class Sampled(Solver):
 
     def solve(self, problem: Problem, *, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         if torch.compiler.is_compiling():  # global settings such as `full_precision` cannot change inside a graph
+            if self.fixed_steps is None:
+                raise ValueError(
+                    "fixed_steps must be a whole number with solver='sampled' in compiled code: "
+                    "set it, or call m3g.solve outside torch.compile."
+                )
             if self.seed is not None or self.generator is not None:
                 raise ValueError(
                     "seed and generator must be None in compiled code, which draws from torch's default generator: "
@@ -187,7 +193,7 @@ class Sampled(Solver):
 
     def _solve_fixed(self, problem: Problem, epsilon: float, tol: float, weights: list[Tensor] | None) -> Solution:
         """Solve with a fixed number of steps, without reading values on the host."""
-        assert self.fixed_steps is not None, "without fixed_steps, a loss leaves compiled code before the solve"
+        assert self.fixed_steps is not None
         if not torch.compiler.is_compiling():
             _checks.not_vmapped("views", problem.tensors[0], why="solver='sampled' draws at random")
         log_kernel = log_kernel_of(problem, epsilon)
@@ -233,7 +239,10 @@ class Sampled(Solver):
 
 
 def _trusted(log_kernel: LogKernel, estimate: Estimate) -> Tensor:
-    """Return whether each problem of the batch is trusted, by the criteria of `Sampled._untrusted_reasons`: (b,)."""
+    """Return whether each problem of the batch is trusted: (b,).
+
+    The criteria are those of `Sampled._untrusted_reasons` except `rtol` and `too_sharp`.
+    """
     assert estimate.check is not None
     error = estimate.error
     within_limits = (

@@ -111,7 +111,7 @@ class TupleCoupling(SampledCoupling):
             yield Chunk(rows, table, row, column, sums, tilt)
 
     def marginals(self) -> Tensor:
-        """Return all marginals, concatenated: (b, N), in float64."""
+        """Return all marginals, concatenated: (b, N), in the dtype of the log scalings."""
         kernel = self.kernel
         out = torch.zeros_like(kernel.base)
         for block_index, block in enumerate(kernel.blocks):
@@ -126,7 +126,7 @@ class TupleCoupling(SampledCoupling):
         return self.kernel.tables[0].summed(local)
 
     def _row_masses(self, block_index: int) -> Tensor:
-        """Return the mass of every row (b, s), in float64."""
+        """Return the mass of every row (b, s), in the dtype of the log scalings."""
         if self.tilt is None:
             return (self.row_scales[block_index] * self.row_sums[block_index]).to(self.kernel.base.dtype)
         masses = self.kernel.tables[block_index].joined([chunk.times() for chunk in self._chunks(block_index)])
@@ -233,7 +233,11 @@ class TupleCoupling(SampledCoupling):
         return self._summed(out)
 
     def draw(self, count: int, draws: Draws) -> Tensor:
-        """Draw tuples (b, count, k) from the coupling, nearly the same number from each block."""
+        """Draw tuples (b, count, k), nearly the same number from each block.
+
+        Within a block, tuples are drawn in proportion to their mass. Blocks usually have nearly the same mass, so these
+        are approximately draws from the coupling.
+        """
         out = []
         for block_index, block in enumerate(self.kernel.blocks):
             num_blocks = len(self.kernel.blocks)
@@ -268,7 +272,7 @@ class TupleCoupling(SampledCoupling):
 
 
 def add_at(out: Tensor, values: Tensor, index: Tensor) -> None:
-    """Add values[:, s], of shape (b,), to `out` (b, N) at the j indices index[:, s], for every s."""
+    """Add values (b, s) to `out` (b, N) at `index` (b, s, j): every value at each of its j indices."""
     spread = values.to(out.dtype).unsqueeze(-1).expand(index.shape).reshape(index.shape[0], -1)
     out.scatter_add_(1, index.reshape(index.shape[0], -1), spread)
 

@@ -30,7 +30,7 @@ from m3g.solvers.sampled.log_kernel import LogKernel
 from m3g.solvers.sampled.recomputed_rows import Rows, gather_rows, rows_at_once
 from m3g.solvers.sampled.tuple_coupling import TupleCoupling
 
-# With fewer samples per point, some points may be in no tuple except those of matched rows, and results are untrusted.
+# With fewer samples per point, some points may be fixed by no sampled row, and results are untrusted.
 TUPLES_PER_POINT = 4
 
 
@@ -39,7 +39,7 @@ class Block:
     """Rows with view l open: matched rows, then anchors, then samples.
 
     Attributes:
-        tuples: (b, s, k); entry l is not used.
+        tuples: (b, s, k); entry l has no effect on the row.
         columns: (b, s, k - 1), indices of the other entries in the concatenation of all views.
         log_rest: (b, s), the terms of the log kernel without view l, plus the log weight of the row.
         num_matched: number of matched rows; 0 in a full list.
