@@ -57,3 +57,12 @@ def test_a_list_of_subjects_may_have_a_byte_order_mark(tmp_path):
     (tmp_path / "split.csv").write_text("subject,split\na,train\nb,test\n", encoding="utf-8-sig")
     parts = read_split(tmp_path / "split.csv", np.array(["b", "a", "a"]))
     assert {name: rows.tolist() for name, rows in parts.items()} == {"train": [1, 2], "val": [], "test": [0]}
+
+
+def test_an_error_in_a_list_of_subjects_names_its_line(tmp_path):
+    (tmp_path / "split.csv").write_text("subject,split\n\n\na,train\na,test\n")
+    with pytest.raises(ValueError, match=r"'train' and in 'test' \(line 5\)"):
+        read_split(tmp_path / "split.csv", np.array(["a"]))
+    (tmp_path / "split.csv").write_text("subject,split\né,train\n", encoding="latin-1")
+    with pytest.raises(ValueError, match=r"splits must be a \.csv file in UTF-8"):
+        read_split(tmp_path / "split.csv", np.array(["é"]))

@@ -58,11 +58,11 @@ class ViewsData(LightningDataModule):
         scaling: per view, the offset and divisor of its features, or None; may be empty if no view is scaled.
         view_kinds: per view, image, audio, text, tfidf, vector, table or signal; None if the kinds follow from the
             shapes.
-        inputs: per view, the preprocessing of new data as plain values; empty for arrays.
-        input_tensors: per view, the tensors that belong to `inputs`; empty if there are none.
-        shared_encoder: whether all views can use one encoder, because they are of one kind.
-        few_shot: whether an evaluation includes probes with a few labels per class.
-        notes: one sentence per property that was inferred from the files; reported before training.
+        inputs: per view, the preprocessing of new data as plain values; empty except for tables of objects.
+        input_tensors: per view, the tensors that belong to `inputs`, by name; empty if `inputs` is.
+        shared_encoder: whether all views share one encoder by default, because they are of one kind.
+        few_shot: whether an evaluation includes probes with a few labels per class by default.
+        notes: sentences about the files, such as properties that were inferred; reported before training.
     """
 
     view_names: list[str]
@@ -115,7 +115,7 @@ class ViewsData(LightningDataModule):
         sampler = self.sampler()
         trainer = getattr(self, "trainer", None)
         if trainer is not None:
-            # Worker processes prefetch as soon as the loader exists, before Lightning sets the epoch.
+            # Lightning starts the worker processes, which prefetch batches, before it sets the epoch.
             epoch, batches = _position(trainer)
             sampler.set_epoch(epoch)
             sampler.resume(epoch=epoch, batches=batches)
@@ -152,21 +152,21 @@ class ViewsData(LightningDataModule):
     def held_out_batches(self) -> tuple[Iterable[Batch], Iterable[Batch]] | None:
         """Return single-view batches: training rows of all views, and test rows of held-out views.
 
-        None if the data has no held-out views, or if the views do not share an encoder.
+        None if the data has no held-out views.
         """
         return None
 
     def batches(
         self, dataset: Dataset[Batch], *, sampler: EpochSampler | None = None, batch_size: int | None = None
     ) -> EpochLoader:
-        """Return a loader of whole batches; without a sampler, in the order of the dataset."""
+        """Return a loader of the batches of a dataset; without a sampler, in the order of the dataset."""
         return EpochLoader(
             dataset,
             batch_size=batch_size or self.batch_size,
             num_workers=self.num_workers,
             collate_fn=_identity,
-            # A separate generator, because creating a loader must not change the global random state. Otherwise, a
-            # resumed run would draw other dropout masks than an uninterrupted one.
+            # A separate generator, because iterating over a loader must not change the global random state. Otherwise,
+            # a resumed run would draw other dropout masks than an uninterrupted one.
             generator=torch.Generator().manual_seed(self.seed),
             pin_memory=torch.cuda.is_available(),
             sampler=sampler,
@@ -200,6 +200,8 @@ def class_codes(labels: np.ndarray) -> tuple[list[str], Tensor]:
         row = int(np.flatnonzero(np.isnan(labels))[0])
         raise ValueError(f"labels must have a class for every row, got NaN in row {row}.")
     names, codes = np.unique(labels, return_inverse=True)
+    if len(names) == 0:
+        raise ValueError("labels must have at least one row, got none.")
     if len(names) < 2:
         raise ValueError(f"labels must have at least 2 classes, got only {names[0]!s}: omit labels.")
     if len(names) > max(2, len(labels) // 2):

@@ -18,9 +18,9 @@ class Batch(TypedDict):
 
     Attributes:
         views: k tensors (n, ...); missing rows are zero.
-        mask: bool (k, n), true where an entry is present; None if no entry is missing.
+        mask: bool (k, n), true where an entry is present; None only if no entry is missing.
         label: classes (n,); None for unlabelled data.
-        index: (n,), the row numbers of the objects in the data.
+        index: (n,), the row number of each object in the data, or of its image in the first domain.
     """
 
     views: list[Tensor]

@@ -1,7 +1,7 @@
 """Random removal of entries from the mask, and random permutation of entries among the rows of a view.
 
 The random numbers of a removal are arguments of `drop_entries`. For synthetic missing data, they come from a seeded
-generator. In training, they are a hash of seed, step, row and view, because a resumed run and several processes must
+generator. In training, they are a hash of seed, batch, row and view, because a resumed run and several processes must
 drop the same entries as one uninterrupted process.
 """
 
@@ -24,8 +24,8 @@ def drop_entries(mask: Tensor | None, draws: Tensor, *, fraction: float, keep: i
         draws: (k, n), a random number in [0, 1) for each entry.
         fraction: the probability that an entry is dropped, unless it is retained because of `keep`.
         keep: number of entries that every row keeps, those with the largest draws; a row with fewer entries keeps all.
-        exact: drop exactly `round(fraction * entries)` entries, or as many as `keep` allows, instead of drawing each
-            entry independently.
+        exact: drop exactly `round(fraction * entries)` of the present entries, or as many as `keep` allows, instead of
+            drawing each entry independently.
 
     Example:
         >>> mask = drop_entries(None, seeded_draws(4, 100, seed=0), fraction=0.5, exact=True)
@@ -87,7 +87,7 @@ def seeded_draws(k: int, n: int, *, seed: int) -> Tensor:
 def hashed_draws(k: int, index: Tensor, *, key: tuple[int, int]) -> Tensor:
     """Return uniform random numbers (k, n) for the rows `index` (n,): splitmix64 of the key, the row and the view.
 
-    In training, the key is the seed and the step.
+    In training, the key is the seed and the number of the batch.
 
     Example:
         >>> all_draws = hashed_draws(3, torch.arange(10), key=(0, 7))

@@ -1,4 +1,4 @@
-"""Order of the training rows: a function of seed and epoch, independent of the number of processes.
+"""Order of the training rows, determined by seed and epoch, and its division among processes.
 
 One global order of the rows is drawn per epoch. Each step uses the next `world * batch_size` rows, where `world` is the
 number of processes. Of these, process r uses the rows at positions r, r + world, r + 2 world and so on. Two processes
@@ -97,7 +97,7 @@ class EpochSampler(DistributedSampler[Draw]):
         return rows
 
     def resume(self, *, epoch: int, batches: int) -> None:
-        """In the next iteration of `epoch`, skip the first `batches` batches of this process without loading them."""
+        """Let the next iteration skip the first `batches` batches of this process, provided that it is of `epoch`."""
         if not 0 <= batches <= self.num_steps:
             raise ValueError(f"batches must be a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
@@ -122,7 +122,7 @@ class ClassAlignedSampler(EpochSampler):
 
     Args:
         members: per domain, a mapping from class to the indices of its images; only shared classes are drawn.
-        points: tuples drawn per epoch.
+        points: tuples drawn per epoch, rounded down to whole steps.
         batch_size, seed, rank, world: as in `EpochSampler`.
     """
 

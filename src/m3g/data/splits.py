@@ -82,16 +82,20 @@ def given_split(names: Sequence[object], groups: np.ndarray | None = None) -> di
 def read_split(path: Path, groups: np.ndarray) -> dict[Split, np.ndarray]:
     """Return the rows of each split from a published list: a .csv file with the columns `subject` and `split`.
 
-    Listed subjects without rows are ignored; a subject in two splits or in none raises an error.
+    Listed subjects without rows are ignored; a subject in two splits, or with rows but in no split, raises an error.
     """
     if not path.is_file():
         raise ValueError(f"splits must be a .csv file that exists, got {str(path)!r}: check the path.")
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        lines = [line for line in csv.reader(file) if line]
-    if not lines or lines[0] != ["subject", "split"]:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            lines = [(reader.line_num, line) for line in reader if line]
+    except (UnicodeError, csv.Error) as error:
+        raise ValueError(f"splits must be a .csv file in UTF-8, got {str(path)!r} ({error}).") from error
+    if not lines or lines[0][1] != ["subject", "split"]:
         raise ValueError(f"splits must be a .csv file with the columns subject,split, got others in {str(path)!r}.")
     part_of: dict[str, str] = {}
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in lines[1:]:
         if len(line) != 2 or line[1] not in SPLITS:
             raise ValueError(f"splits must have lines 'subject,train' (or val, test), got {','.join(line)!r}.")
         subject, part = line

@@ -44,3 +44,16 @@ def test_rows_of_a_group_stay_in_one_split(tmp_path):
     assert len(set.union(*seen)) == 7
     with pytest.raises(ValueError, match="groups must have 70 names"):
         Arrays([f"{file}:a", f"{file}:b"], groups=f"{file}:a")
+
+
+def test_invalid_files_are_rejected(tmp_path):
+    file = tmp_path / "images.npz"
+    file.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"path must be an \.npz file that can be read, got .*not an \.npz archive"):
+        ImageArrays(file)
+    np.savez(file, images=np.zeros((4, 8, 8)))
+    with pytest.raises(ValueError, match=r"got float64 \(4, 8, 8\)"):
+        ImageArrays(file)
+    np.savez(file, images=np.zeros((0, 8, 8, 3), np.uint8), label=np.zeros(0, int))
+    with pytest.raises(ValueError, match="labels must have at least one row"):
+        ImageArrays(file)

@@ -31,6 +31,8 @@ def test_images_in_memory_have_splits_and_domains(domains):
         DomainArrays(domains, held_out="d")
     with pytest.raises(ValueError, match="domains must include at least 2 that are not held out"):
         DomainArrays(domains, held_out=["a", "b"])
+    with pytest.raises(ValueError, match="domains must be distinct, got a, a"):
+        DomainArrays(domains, domains=["a", "a"])
     with pytest.raises(ValueError, match="path must be an"):
         DomainArrays(domains.with_name("none.npz"))
 

@@ -7,6 +7,7 @@ import scipy.sparse
 import torch
 
 from m3g.data import Arrays
+from m3g.data.storage.readers import ArrayFiles
 
 
 def test_matlab_files_and_sparse_matrices_are_read(tmp_path):
@@ -31,3 +32,12 @@ def test_matlab_files_and_sparse_matrices_are_read(tmp_path):
     (tmp_path / "no.mat").write_bytes(b"no Matlab file" * 20)
     with pytest.raises(ValueError, match="paths must be files that can be read"):
         Arrays([paths[0], f"{tmp_path}/no.mat"])
+
+
+def test_entries_of_a_cell_array_are_counted_along_columns_as_in_matlab(tmp_path):
+    cells = np.empty((2, 2), dtype=object)
+    for i in range(4):
+        cells[i % 2, i // 2] = np.full((5, 3), i + 1)
+    scipy.io.savemat(tmp_path / "m.mat", {"X": cells})
+    with ArrayFiles() as files:
+        assert [files.read(f"{tmp_path}/m.mat:X{{{i}}}")[0, 0] for i in (1, 2, 3, 4)] == [1, 2, 3, 4]

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from m3g.data import Arrays
+from m3g.data.storage.readers import ArrayFiles
 
 
 @pytest.fixture
@@ -60,3 +61,23 @@ def test_columns_that_identify_rows_are_dropped_and_constant_ones_noted(tmp_path
     assert second.endswith("is constant and carries no information")
     numbered.assign(other=1).to_csv(tmp_path / "b.csv", index=False)
     assert Arrays([tmp_path / "a.csv", tmp_path / "b.csv"]).notes[1].startswith("2 columns of")
+
+
+def test_booleans_and_numbers_are_one_array(tmp_path):
+    pandas.DataFrame({"smoker": [True, False], "age": [40, 51]}).to_csv(tmp_path / "a.csv", index=False)
+    with ArrayFiles() as files:
+        assert files.read(tmp_path / "a.csv").tolist() == [[1, 40], [0, 51]]
+
+
+def test_a_table_of_only_identifiers_is_kept_without_a_note(tmp_path):
+    pandas.DataFrame({"id": [31, 12, 25]}).to_csv(tmp_path / "a.csv", index=False)
+    notes = []
+    with ArrayFiles() as files:
+        assert files.read(tmp_path / "a.csv", notes=notes).tolist() == [[31], [12], [25]]
+    assert notes == []
+
+
+def test_a_sparse_matrix_without_one_of_its_arrays_is_an_error(tmp_path):
+    np.savez(tmp_path / "a.npz", format=b"csr", shape=[2, 2], data=[1.0, 2.0], indices=[0, 1])
+    with ArrayFiles() as files, pytest.raises(ValueError, match=r"paths must be files that can be read.*indptr"):
+        files.read(tmp_path / "a.npz")

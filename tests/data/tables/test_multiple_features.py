@@ -28,3 +28,5 @@ def test_some_of_the_built_in_views_can_be_selected():
         MultipleFeatures(views=["fourier"])
     with pytest.raises(ValueError, match="got \\['fourier', 'colour'\\]"):
         MultipleFeatures(views=["fourier", "colour"])
+    with pytest.raises(ValueError, match="each at most once, got \\['fourier', 'fourier'\\]"):
+        MultipleFeatures(views=["fourier", "fourier"])

@@ -83,6 +83,10 @@ def test_h5ad_matrices_are_views(cells):
     source = open_table("cells.h5ad")
     np.testing.assert_allclose(source.column("spatial"), part.obsm["spatial"], rtol=1e-6)
     np.testing.assert_array_equal(source.column("X"), part.X.toarray())
+    frame = pd.DataFrame(part.obsm["spatial"], index=part.obs_names, columns=["x", "y"])
+    part.obsm["frame"] = frame
+    part.write_h5ad("frames.h5ad")
+    np.testing.assert_allclose(open_table("frames.h5ad").column("frame"), frame, rtol=1e-6)
 
 
 def test_a_missing_package_is_an_error_that_names_the_extra(cells, monkeypatch, capsys):

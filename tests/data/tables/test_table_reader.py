@@ -42,3 +42,10 @@ def test_numbers_among_words_are_categories_as_written(tmp_path):
     numbers, present = from_cells("code", data.inputs[view], [7, None])  # a number has no leading zeros
     assert numbers.tolist() == [[0, 0, 1, 0, 0], [0] * 5]
     assert present.tolist() == [True, False]
+
+
+def test_one_category_and_empty_cells_are_not_constant(tmp_path):
+    content = [{"flag": "yes" if i % 2 else None, "all": "yes", "size": i % 7, "word": f"text {i}"} for i in range(40)]
+    view = {"table": {"columns": ["flag", "all", "size"]}}
+    notes = [note for note in Objects(write_csv(tmp_path, content), view=view).notes if "constant" in note]
+    assert notes == ["column 'all' is constant in all training rows and carries no information"]

@@ -115,6 +115,11 @@ def test_rows_within_a_json_mapping_are_read(tmp_path):
     assert Objects(tmp_path / "t.json", batch_size=8).inputs[1]["columns"] == ["w", "h"]
 
 
+def test_a_column_of_json_may_be_named_data(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps({"data": [1, 2], "size": [3, 4]}))
+    assert open_table(tmp_path / "t.json").rows(["data", "size"], [1]) == {1: {"data": 2, "size": 4}}
+
+
 def test_thousands_separators_and_commas_in_text_are_read(tmp_path):
     (tmp_path / "t.csv").write_text("a;b;text\n1.234,5;1,0;x, y\n-7;NA;z\n12;2,5;u, v, w\n")
     source = open_table(tmp_path / "t.csv")

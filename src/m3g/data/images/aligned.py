@@ -40,12 +40,14 @@ class AlignedDomains(ViewsData):
             if isinstance(given, str) or not set(given) <= set(known):
                 got = given if isinstance(given, str) else ", ".join(given)
                 raise ValueError(f"{option} must be some of {', '.join(known)}, got {got}.")
+            if len(set(given)) < len(given):
+                raise ValueError(f"{option} must be distinct, got {', '.join(given)}.")
         self.view_names = [name for name in names if name not in self.held_out]
         if self.k < 2:
             raise ValueError(f"domains must include at least 2 that are not held out, got {self.k}: {self.view_names}.")
 
     def _set_points_per_epoch(self, points_per_epoch: int | None) -> None:
-        """Set the points per epoch, by default the number of training images divided by the number of seen domains."""
+        """Set the points per epoch, by default the average number of training images per seen domain."""
         self._train_members = self._by_class("train")
         if not shared_classes(self._train_members):
             raise ValueError("domains must share at least one class, got none.")

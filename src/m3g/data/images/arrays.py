@@ -74,7 +74,7 @@ class ImageArrays(ViewsData):
         path: the file.
         k: number of views.
         batch_size: images per step and process.
-        val, test: fractions of the images held out, stratified by class.
+        val, test: fractions of the images held out, stratified by class if there are labels.
         split_seed: seed of the split.
         seed: seed of the training order and the augmentations.
         num_workers: processes that prepare batches; 0 is fastest for images in memory.
@@ -117,7 +117,8 @@ def _read(path: Path, version: tuple[int, int]) -> tuple[Tensor, np.ndarray | No
     arrays = read_archive(path)
     images, labels = arrays.get("images"), arrays.get("label")
     if images is None or images.dtype != np.uint8 or images.ndim != 4:
-        raise ValueError(f"path must contain 'images' of shape (n, h, w, c), uint8, got {', '.join(arrays)}.")
+        got = ", ".join(arrays) if images is None else f"{images.dtype} {images.shape}"
+        raise ValueError(f"path must contain 'images' of shape (n, h, w, c), uint8, got {got}.")
     if labels is not None and labels.shape != images.shape[:1]:
         raise ValueError(f"label must have {len(images)} entries, one per image, got shape {labels.shape}.")
     return as_signed(images), labels

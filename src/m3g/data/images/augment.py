@@ -72,8 +72,8 @@ class Augmentation(nn.Module):
 def random_box(width: int, height: int, random: np.random.Generator) -> tuple[float, float, float, float]:
     """Return the left, upper, right and lower edges of a random crop, as in torchvision's RandomResizedCrop.
 
-    Its area is 8 to 100 % of the image and its aspect ratio is 3/4 to 4/3. If none of ten draws fits into the image,
-    the crop is the largest centred one with an allowed aspect ratio.
+    A draw covers 8 to 100 % of the area of the image and has an aspect ratio of 3/4 to 4/3. If none of ten draws fits
+    into the image, the crop is the largest centred one with an allowed aspect ratio.
 
     Example:
         >>> left, upper, right, lower = random_box(640, 480, np.random.default_rng(0))

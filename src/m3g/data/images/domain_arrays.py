@@ -22,7 +22,7 @@ from m3g.data.splits import SPLITS, Split, split_rows
 
 
 class AlignedRows(Dataset[Batch]):
-    """Dataset of tuples of images, one per domain. Training images are shifted by a few random pixels.
+    """Dataset of tuples of images, one per domain. Training images are shifted by a random number of pixels.
 
     Args:
         images: (n, c, h, w), the images of all domains.
@@ -73,7 +73,8 @@ class DomainArrays(AlignedDomains):
         domains: the domains to use; by default all in the file.
         held_out: domains used only for testing.
         batch_size: classes per step and process.
-        points_per_epoch: objects per epoch; by default, the average number of training images per seen domain.
+        points_per_epoch: objects per epoch, rounded down to whole batches; by default, the average number of training
+            images per seen domain.
         val, test: fractions of the images held out, stratified by class.
         shift: maximum shift of a training image in pixels.
         split_seed: seed of the split.

@@ -23,9 +23,9 @@ class Domains(AlignedDomains, ImageData):
     """Images of the same classes in several domains, which are the views.
 
     An object, called *point* in the options, is a tuple of images of one class, one per seen domain. A batch has n
-    different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). An epoch draws as
-    many objects as a domain has training images on average. In validation and test, the j-th object of a class consists
-    of its j-th image in every domain. `domain_loader` returns the images of one domain, seen or held out.
+    different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). In validation and
+    test, the j-th object of a class consists of its j-th image in every domain. `domain_loader` returns the images of
+    one domain, seen or held out.
 
     Two layouts are supported. Images in `root/<domain>/<class>/*.jpg` are split by the seed within every class.
     DomainNet's list files `root/<domain>_train.txt` and `root/<domain>_test.txt` have lines of `path label` with paths
@@ -41,7 +41,8 @@ class Domains(AlignedDomains, ImageData):
         stack: augmentation of every view.
         size: side of the views in pixels.
         batch_size: classes per step and process.
-        points_per_epoch: objects per epoch; by default, the average number of training images per seen domain.
+        points_per_epoch: objects per epoch, rounded down to whole batches; by default, the average number of training
+            images per seen domain.
         val, test: fractions of the images held out, stratified by class; with list files only `val` is used.
         split_seed: seed of the split.
         seed: seed of batches and augmentations.

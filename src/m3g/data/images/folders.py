@@ -133,7 +133,7 @@ class ImageRows(Dataset[Batch]):
 
 
 class ImageData(ViewsData):
-    """Base class of image data modules: image size, augmentation stacks, and where augmentation runs."""
+    """Base class of data modules of image files: image size, augmentation stacks, and where augmentation runs."""
 
     shared_encoder: ClassVar[bool] = True
 
@@ -196,7 +196,7 @@ class ImageFolders(ImageData):
         stacks: one stack per view, instead of k: byol-global1, byol-global2 or simclr.
         size: side of the views in pixels.
         batch_size: images per step and process.
-        val, test: fractions held out if there are no folders for them.
+        val, test: fractions of the images held out, stratified by class; not used with a folder `train`.
         split_seed: seed of the split.
         seed: seed of the training order and the augmentations.
         evaluation_views: `augmented` uses k augmentations of each image in evaluation, so that retrieval between views

@@ -53,12 +53,15 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays of an `.npz` file."""
     if not path.is_file():
         raise ValueError(f"path must be an .npz file that exists, got {str(path)!r}: check the path.")
-    with Archive(path) as stored:
-        return {name: stored[name] for name in stored.files}
+    try:
+        with Archive(path) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"path must be an .npz file that can be read, got {str(path)!r} ({error}).") from error
 
 
 def version_of(path: Path) -> tuple[int, int]:
-    """Return the modification time and size of a file, as a cache key that changes with its content."""
+    """Return the modification time and size of a file, as a cache key."""
     status = path.stat() if path.exists() else None
     return (0, 0) if status is None else (status.st_mtime_ns, status.st_size)
 

@@ -57,10 +57,10 @@ def prepare_recordings(
     """Read every recording of a folder, resample it, cut it into windows, and write one `.npz` per recording.
 
     `Signals(out, splits=out / "split.csv")` loads the result and scales every window of every channel to mean 0 and
-    standard deviation 1. Signals are resampled but not otherwise filtered. Each window lies within one scored stage, so
-    samples without a scored stage are dropped. The split is by subject and written to `split.csv`. It depends only on
-    the seed and the sorted names of the subjects with converted recordings. The fractions of training, validation and
-    test subjects are 80, 20 and 0 % for physionet2018, and 60, 20 and 20 % for sleep-edf.
+    standard deviation 1. Signals are resampled but not otherwise filtered. Each window lies within one scored stage;
+    other samples are dropped. The split is by subject and written to `split.csv`. It depends only on the reader, the
+    seed, and the sorted names of the subjects with converted recordings. The fractions of training, validation and test
+    subjects are 80, 20 and 0 % for physionet2018, and 60, 20 and 20 % for sleep-edf.
 
     Args:
         reader: `physionet2018` or `sleep-edf`.

@@ -24,8 +24,8 @@ class Signals(ViewsData):
 
     Each `.npz` file contains `signals`, numbers of shape (recordings, channels, time) or (channels, time), and
     optionally `channels` (their names), `subject` (one per recording; by default the file's name) and `label` (one per
-    recording). Every window of every channel is scaled to mean 0 and standard deviation 1. Splits are by subject,
-    because windows of one subject are similar. A sample of a view has shape (1, window).
+    recording). Every window of every channel is scaled to mean 0 and standard deviation 1, or to 0 if it is constant.
+    Splits are by subject, because windows of one subject are similar. A sample of a view has shape (1, window).
 
     Args:
         paths: the files, or a folder of `.npz` files, such as the output of `m3g prepare`.

@@ -56,7 +56,7 @@ def find_separator(lines: Sequence[str]) -> str:
 
 
 def column_names(cells: Sequence[object]) -> list[str]:
-    """Return one name per column, `Unnamed: 0` for an empty first cell as in pandas; reject duplicate names.
+    """Return one name per column, `Unnamed: i` for an empty cell i as in pandas; reject duplicate names.
 
     Example:
         >>> column_names(["", "age", " size"])

@@ -37,7 +37,7 @@ def select(stored: Variables, key: str | None, file: Path, name: str) -> np.ndar
     if selection["cell"] is not None:
         if array.dtype != object or not 1 <= int(selection["cell"]) <= array.size:
             raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
-        array = array.flat[int(selection["cell"]) - 1]
+        array = array.ravel(order="F")[int(selection["cell"]) - 1]  # Matlab counts along columns
     if hasattr(array, "toarray"):  # sparse
         array = array.toarray()
     if array.dtype == object:

@@ -146,6 +146,8 @@ def _array_of_table(
     if columns is not None:
         columns += map(str, table.columns)
     array: np.ndarray = table.to_numpy()
+    if array.dtype == object and not non_numeric:  # numbers and booleans
+        array = table.to_numpy(dtype=np.float64, na_value=np.nan)
     return array
 
 
@@ -189,10 +191,10 @@ def _without_index(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
 
 
 def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
-    """Drop columns of row numbers or identifiers; add notes on them and on constant columns."""
+    """Drop columns of row numbers or identifiers, unless all are; add notes on them and on constant columns."""
     from m3g.data.tables.kinds import Guess
 
-    kept = []
+    kept, dropped = [], []
     for column in table.columns:
         cells = table[column]
         reason = None
@@ -203,9 +205,10 @@ def _features(table: DataFrame, given: str, notes: list[str]) -> DataFrame:
         if reason is None:
             kept.append(column)
         else:
-            notes.append(f"column {column!r} of {given!r} {reason} and is not used (use an .npy file to keep it)")
+            dropped.append(f"column {column!r} of {given!r} {reason} and is not used (use an .npy file to keep it)")
     if not kept:
         return table
+    notes += dropped
     constant = [str(column) for column in kept if len(table) > 1 and table[column].nunique(dropna=False) == 1]
     if len(constant) == 1:
         notes.append(f"column {constant[0]!r} of {given!r} is constant and carries no information")
@@ -228,7 +231,7 @@ def _pick(stored: Archive, key: str | None, file: Path, name: str) -> np.ndarray
         raise ValueError(f"{name} must name an array of {str(file)!r} ({names}), got {key!r}.")
     try:
         return stored.dense() if key is None and stored.is_sparse else stored[key or stored.files[0]]
-    except (OSError, ValueError, TypeError) as error:  # TypeError: raised by scipy for a damaged sparse matrix
+    except (OSError, ValueError, TypeError, KeyError) as error:  # the last two: damaged sparse matrix
         raise ValueError(
             f"{name} must be files that can be read without pickle, got {str(file)!r} ({error})."
         ) from error

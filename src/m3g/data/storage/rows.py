@@ -15,7 +15,7 @@ import numpy as np
 
 from m3g.data.storage.numpy_files import open_npy
 
-IN_MEMORY = 2**27  # bytes of all views together that may be in memory; larger views stay in files
+IN_MEMORY = 2**27  # bytes of all views together; a view larger than its equal share stays in a file
 CHUNK = 2**22  # bytes read at a time
 MMAP_THRESHOLD = -3  # the option M_MMAP_THRESHOLD of mallopt
 RETURNED = 2**20  # bytes of the smallest block that is returned to the system as soon as it is freed
@@ -78,6 +78,8 @@ class Rows:
 
 class Collector:
     """Rows that are added in pieces; beyond a memory limit, they are stored in an unnamed temporary file.
+
+    Rows of Python objects always stay in memory.
 
     Args:
         views: number of views that share the memory limit.

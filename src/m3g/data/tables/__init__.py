@@ -1,1 +1,1 @@
-"""Tables: arrays of numbers in k files, and tables of objects with one column per view."""
+"""Tables: arrays of numbers in k files, and tables with one row per object."""

@@ -32,27 +32,29 @@ class Arrays(ViewsData):
     to dense), `.mat` (`file.mat:X`, `file.mat:X{2}` for an entry of a cell array, `file.mat:X'` transposed), `.csv`,
     `.tsv` or `.xlsx` with the column names in the first line, `.json`, or `.parquet`. Columns of a table that number or
     identify the rows are dropped with a note, unless the table is read on demand. Arrays may have any number of axes;
-    the first axis indexes the rows. An `.npy` or `.parquet` file of more than 128 MiB / k is not loaded: its rows are
-    read on demand. Each feature is standardised with the mean and standard deviation of the training rows.
+    the first axis indexes the rows. An `.npy` file of more than 128 MiB / k, or a `.parquet` file whose values would
+    exceed this size in float32, is not loaded: its rows are read on demand. Each feature is standardised with the mean
+    and standard deviation of the training rows.
 
     Args:
         paths: k >= 2 files.
         labels: file of n class labels, numbers or words; used only for evaluation and to stratify the split.
         mask: file of a (k, n) or (n, k) array, true where an entry is present; rows of NaN are always missing.
         groups: file of n names, such as subjects; each group is in one split only.
-        view_names: by default the names of the files.
-        batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
+        view_names: by default derived from the names of the files (`file_names`).
+        batch_size: objects per step and process; None means 64, or all training rows of a process if there are fewer.
         val, test: fractions of the rows (with `groups`, of the groups) held out; the rest is for training.
         split_seed: seed of the split.
-        seed: seed of the training order.
+        seed: seed of the training order, of `swapped` and of `absent`.
         standardize: standardise every feature; if false, features are unchanged.
         swapped: fraction of the training entries that are replaced by those of another object, for experiments (see
-            `swapped_from`).
+            `swapped_from`); only with all views in memory, like `absent`.
         absent: fraction of the training entries that are removed, for experiments; every row keeps at least one.
         num_workers: processes that prepare batches; 0 is fastest for arrays in memory.
 
     Attributes:
-        swapped_from: (k, n), the training row whose data each training entry contains; None if none was swapped.
+        swapped_from: (k, n) for n training rows, the position among them of the row whose data each entry contains;
+            None if `swapped` is 0.
     """
 
     swapped_from: Tensor | None = None
@@ -259,8 +261,8 @@ def _check_values(table: np.ndarray, name: str, present: np.ndarray) -> None:
 def scale(view: np.ndarray, present: np.ndarray, train: np.ndarray) -> tuple[Tensor, Tensor]:
     """Standardise every feature of a view (n, ...) in place with the statistics of the training rows.
 
-    Constant features become 0. `present`, bool (n,), marks the rows that have the view; `train` lists the training
-    rows. Returns the offset and the divisor of each feature.
+    Features that are constant in these rows are only centred. `present`, bool (n,), marks the rows that have the view;
+    `train` lists the training rows. Returns the offset and the divisor of each feature.
     """
     known = view[train][present[train]].astype(np.float64)
     if len(known) == 0:

@@ -89,7 +89,7 @@ def set_up(
 ) -> None:
     """Set the views and splits of a data module, with the classes `label` (n,) and the rows of every split."""
     present = np.stack([column.present for column in columns])
-    kept = np.asarray(present.any(0))  # rows whose only view was damaged are dropped
+    kept = np.asarray(present.any(0))  # rows whose views are all damaged or missing are dropped
     train = np.zeros(present.shape[1], dtype=bool)
     train[rows["train"]] = True
     for column in columns:

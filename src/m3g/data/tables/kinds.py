@@ -51,7 +51,7 @@ class Guess:
         count: number of cells that are not empty.
         distinct: distinct numbers and texts, up to one more than `MAX_CATEGORIES`.
         longest: number of characters of the longest number or text.
-        numeric: whether all numbers and texts are numbers, possibly with separators, a unit or a currency.
+        numeric: whether all numbers and texts match `_NUMBER_WITH_UNIT`.
 
     Example:
         >>> guess = Guess("photo")

@@ -49,8 +49,8 @@ class MultipleFeatures(Arrays):
     ):
         ViewsData.__init__(self, batch_size=batch_size, seed=seed, num_workers=num_workers)
         names = list(self.NAMES if views is None else views)
-        if len(names) < 2 or not set(names) <= set(self.NAMES):
-            raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, got {names}.")
+        if len(names) < 2 or not set(names) <= set(self.NAMES) or len(set(names)) < len(names):
+            raise ValueError(f"views must be two or more of {', '.join(self.NAMES)}, each at most once, got {names}.")
         with (
             resources.as_file(resources.files("m3g.data") / "files" / "mfeat.npz") as file,
             Archive(file) as stored,

@@ -56,7 +56,8 @@ def from_cells(
 ) -> tuple[Tensor, Tensor]:
     """Return the tensor (n, ...) of a view, converted from the cells of n rows, and which rows are present, bool (n,).
 
-    `values` is a list of cells (strings or paths, None where missing), or a mapping from column names to such lists.
+    `values` is a list of cells (such as texts, numbers or paths; None where missing), or a mapping from column
+    names to such lists.
     """
     reader = make_reader(name, recipe)
     if reader is None:

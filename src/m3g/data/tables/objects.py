@@ -25,9 +25,10 @@ class Objects(ViewsData):
     The table is a `.csv`, `.tsv`, `.json`, `.jsonl`, `.xlsx`, `.parquet` or `.arrow` file, a single-cell file (`.h5mu`,
     `.h5ad`), a folder of `.parquet` files, or a folder saved by the Hugging Face library `datasets`. Each column of
     images or sounds (paths relative to the table, or file contents), of text, or of lists of numbers is a view. All
-    columns of numbers, dates and categories form one more view, named `table`. An empty cell is a missing entry. The
-    kinds of columns are inferred and printed; `view` overrides them. A damaged image or sound is treated as missing and
-    reported in a warning; more than 1 % of damaged files raise an error.
+    columns of numbers, dates and categories form one more view, named `table`. An empty cell is a missing entry; an
+    entry of the view `table` is missing if all its cells are empty. The kinds of columns are inferred; `view` overrides
+    them. A damaged image or sound is treated as missing and reported in a warning; more than 1 % of damaged files raise
+    an error.
 
     Args:
         table: the file or folder, or an open table.
@@ -45,12 +46,12 @@ class Objects(ViewsData):
         encoder: the encoder of views without an `encoder` in `view`. With `tfidf`, text is read as TF-IDF; with another
             encoder, as tokens if there is a `processor`, and as bytes otherwise. None means `tfidf` in tables of fewer
             than 20 000 rows unless `length` or a `processor` is set, and another encoder otherwise.
-        batch_size: objects per step and process; None means 64, or all training rows if there are fewer.
+        batch_size: objects per step and process; None means 64, or all training rows of a process if there are fewer.
         val, test: fractions of the rows (with `groups`, of the groups) held out; the rest is for training.
         split_seed: seed of the split.
         seed: seed of the training order.
-        standardize: standardise vectors; if false, they are unchanged.
-        duplicates: allow rows that are equal in every view.
+        standardize: standardise vectors and `paths`; if false, they are unchanged.
+        duplicates: allow rows that are equal in every view; always allowed with `paths`.
         allow_outside: allow images and sounds outside the folder of the table, reached by absolute paths, `..` or
             symbolic links.
         data_root: folder of images and sounds that are not in the folder of the table; a file is searched there first,

@@ -1,7 +1,8 @@
 """Single-cell files: the views are the modalities of an .h5mu file or the matrices of an .h5ad file.
 
-Matrices are opened in backed mode, and sparse ones stay sparse: only the rows of a batch are read and converted to
-dense. A cell without a row in a modality is a missing entry.
+Files are opened in backed mode: `X` stays in the file, whereas anndata loads `obsm` into memory. Sparse matrices stay
+sparse, and only a batch of their rows is converted to dense at a time. A cell without a row in a modality is a missing
+entry.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def open_omics(
     """Return the pyarrow type of every column, the names of the views, the number of cells, and a batch function.
 
     The batch function yields the record batches of the columns that are passed to it. The views are the modalities of
-    an .h5mu file, or `X` and the entries of `obsm` of an .h5ad file. The columns of `obs` can be labels, groups or
-    splits.
+    an .h5mu file, or `X` and the two-dimensional entries of `obsm` of an .h5ad file. The columns of `obs`
+    can be labels, groups or splits.
     """
     arrow = _checks.extra("pyarrow", "train")
     matrices, cell_rows, obs = _read(file)
@@ -72,6 +73,8 @@ def _read(file: Path) -> tuple[dict[str, np.ndarray | spmatrix], dict[str, np.nd
         cell_rows = {name: np.asarray(data.obsmap[name]).astype(int).ravel() - 1 for name in matrices}
     else:
         matrices = {"X": _matrix(data), **{name: part for name, part in data.obsm.items() if np.ndim(part) == 2}}
+        # `obsm` may contain data frames
+        matrices = {name: np.asarray(part) if hasattr(part, "iloc") else part for name, part in matrices.items()}
         matrices = {name: part for name, part in matrices.items() if part is not None}
         cell_rows = {name: np.arange(data.n_obs) for name in matrices}
     if not matrices:

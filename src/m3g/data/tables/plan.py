@@ -13,8 +13,8 @@ from m3g.data.tables.reader import Reader
 from m3g.data.tables.source import Source
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example of a pretrained model in a note
-FEW_TEXTS = 20_000  # with fewer rows, text is read as TF-IDF unless its encoder is set
-COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # options that views of every kind accept
+FEW_TEXTS = 20_000  # with fewer rows, text is read as TF-IDF by default
+COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # of every kind, except `fitted`, set by m3g for tfidf
 
 
 def plan_views(
@@ -34,7 +34,7 @@ def plan_views(
         special: columns that are not views.
         more: number of views from other files.
         processor: preprocessing of a pretrained model, for views that `view` does not name.
-        encoder: encoder of the views that `view` does not name.
+        encoder: encoder of the views without an `encoder` in `view`.
     """
     default: dict[str, object] = {} if processor is None else {"processor": processor}
     given = {name: dict(options) for name, options in view.items()}

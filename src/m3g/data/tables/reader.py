@@ -115,7 +115,7 @@ class TextReader(Reader):
     """Reader of text as UTF-8 bytes, or as tokens of a pretrained model.
 
     Shorter texts are padded, bytes with zeros and tokens with the model's padding token; longer texts are truncated.
-    The default length covers 99 % of the texts, up to 512 bytes or tokens.
+    The default length covers about 99 % of the texts, up to 512 bytes or tokens.
     """
 
     kind = "text"

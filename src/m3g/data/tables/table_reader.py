@@ -12,14 +12,15 @@ from m3g._options import Processor
 from m3g.data.tables.kinds import EMPTY, MAX_CATEGORIES, as_date, as_number
 from m3g.data.tables.reader import Cells, Reader, Recipe
 
-# Fitted columns. Numbers: name, mean, divisor and whether it has empty cells. Categories: name and sorted categories.
+# Fitted columns. Numbers: name, mean, divisor, and whether training rows have empty cells. Categories: name and sorted
+# categories.
 Numbers: TypeAlias = tuple[Literal["numbers"], str, float, float, bool]
 Categories: TypeAlias = tuple[Literal["categories"], str, list[str]]
 Layout: TypeAlias = Sequence[Numbers | Categories]
 
 
 class TableReader(Reader):
-    """Reader of several columns: standardised numbers, one-hot categories, and indicators of empty cells.
+    """Reader of several columns: standardised numbers, one-hot categories, and indicators of empty cells among numbers.
 
     Means, divisors and categories are fitted to the training rows and stored in the recipe, as `layout`. Dates are
     numbers of days. In a column of categories, numbers and dates are categories too, distinguished as written (`7` and
@@ -82,7 +83,7 @@ class TableReader(Reader):
                         f"with --data_options.ignore, or make it text with --view.{column}.kind text."
                     )
                 layout.append(("categories", column, categories))
-                self._note_constant(column, len(categories) == 1)
+                self._note_constant(column, len(categories) == 1 and not self._has_empty[column])
                 continue
             count, total, squares = self._sums[column]
             mean = total / count if count else 0.0

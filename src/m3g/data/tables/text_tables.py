@@ -28,7 +28,7 @@ SMALL_WORKBOOK = 2**26  # bytes of content up to which the ratio is not checked
 
 
 def read_csv(file: Path) -> tuple[pa.Table, list[str]]:
-    """Return a table of uninterpreted text cells, and notes on inferred properties."""
+    """Return a table of text cells, and notes on inferred properties."""
     arrow, reader = _checks.extra("pyarrow", "train"), _checks.extra("pyarrow.csv", "train")
     separator = None
     try:
@@ -102,9 +102,13 @@ def read_json(file: Path) -> pa.Table:
         if error.msg == "Extra data":
             return read_jsonl(file)
         raise
-    if isinstance(content, Mapping) and isinstance(content.get("data"), list):  # pandas' orient split and table
+    rows = content.get("data") if isinstance(content, Mapping) else None
+    if isinstance(rows, list):  # pandas' orient split and table, or a column named data
         names = content.get("columns")
-        content = content["data"] if names is None else [dict(zip(names, row)) for row in content["data"]]
+        if names is not None:
+            content = [dict(zip(names, row)) for row in rows]
+        elif all(isinstance(row, Mapping) for row in rows):
+            content = rows
     if isinstance(content, Mapping) and len(content) == 1:
         (rows,) = content.values()
         content = rows if isinstance(rows, list) and all(isinstance(row, Mapping) for row in rows) else content

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMPONENTS = 300  # default number of singular directions
 MAX_WORDS = 50_000  # maximum size of the vocabulary, which contains the most frequent words
-# A word is a sequence of letters and digits, or a single Chinese or Japanese character.
+# A word is a sequence of letters, digits and underscores, or a single Chinese or Japanese character.
 _WORD = r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+"
 
 
