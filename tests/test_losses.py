@@ -239,6 +239,7 @@ def test_too_many_tuples_are_an_error_with_their_size():
         (lambda: losses.build("vicreg", variance=-1.0), r"variance must be a finite number of at least 0"),
         (lambda: losses.build("pmrl", contrast=-1.0), r"contrast must be a finite number of at least 0"),
         (lambda: losses.build("lejepa", regularization=2.0), r"regularization must be a number from 0 to 1, got 2.0"),
+        (lambda: losses.LeJEPA(regularization="0.1"), r"regularization must be a finite number, got '0.1'"),
         (lambda: losses.build("lejepa", directions=0), r"directions must be a whole number of at least 1, got 0"),
         (lambda: losses.build("barlow-twins", redundancy=-1.0), r"redundancy must be a finite number of at least 0"),
         (lambda: losses.build("mcca", components=7)(batch()), r"components must be a whole number up to d = 6, got 7"),

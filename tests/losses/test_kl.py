@@ -95,6 +95,7 @@ def test_float32_gradient_is_close_to_float64():
     [
         ({"of": "triples"}, r"of must be one of 'pairs', 'tuples', got 'triples'"),
         ({"epsilon": 0, "solver": "linear-program"}, r"epsilon must be a positive number for a divergence, got 0"),
+        ({"of": "pairs", "solver": "sampled"}, r"solver must be 'auto', 'factored', .* with of='pairs', got Sampled"),
     ],
 )
 def test_an_invalid_option_is_named(options, message):

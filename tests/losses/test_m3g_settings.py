@@ -125,6 +125,7 @@ ZERO[0, 3] = 0
         (ZERO, {}, "got a zero vector, which normalize=True cannot scale to unit length, in view 0, point 3"),
         (torch.randn(3, 4, 5), {"epsilon": 0.0}, "epsilon must be a positive finite number, got 0.0"),
         (torch.randn(3, 4, 5), {"epsilon": float("nan")}, "epsilon must be a positive finite number, got nan"),
+        (torch.randn(3, 4, 5), {"solver": "linear-program"}, "epsilon must be 0 with solver='linear-program'"),
         (torch.randn(3, 4, 5), {"tol": -1.0}, "tol must be a positive finite number, got -1.0"),
         (
             torch.randn(3, 4, 5),

@@ -1,8 +1,8 @@
-"""Losses of k views with one interface, `loss(views, *, mask=None)`.
+"""Losses of k views. The modules have one interface, `loss(views, *, mask=None)`.
 
-`build("infonce-pwe", temperature=0.1)` builds a loss by name, and `available()` lists the names. Most losses have two
-forms: a function, such as `mmcr`, whose docstring gives the formula, and a module, such as `MMCR`, with the same
-options.
+`build("infonce-pwe", temperature=0.1)` builds a loss module by name, and `available()` lists the names. Most losses
+have two forms: a function, such as `mmcr`, whose docstring gives the formula, and a module, such as `MMCR`. `infonce`,
+`InfoNCE`, `byol` and `barlow_twins` are losses of a pair of views.
 """
 
 from m3g.losses.aggregate import AverageOfRest, Pairwise, average_of_rest, pairwise

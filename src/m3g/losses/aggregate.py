@@ -41,7 +41,7 @@ def pairwise(
             by their number.
         teacher: the teacher's views, of the same shape; they receive no gradient.
         first: number of leading views used as first argument (for example the 2 full-size crops), each with all other
-            views as second argument; None for all views.
+            views as second argument; None for no restriction.
         symmetric: use both orders of each pair, for a pair loss that is not symmetric. By default, a pair is used in
             the order l < m; with a teacher, in both orders; with `first`, in the orders in which the first argument is
             one of the leading views.
@@ -51,8 +51,8 @@ def pairwise(
     Returns:
         A scalar.
 
-    Complexity: k(k - 1)/2 evaluations of the pair loss, twice as many with a teacher or `symmetric`; O(k² n² d) for
-    InfoNCE.
+    Complexity: k(k - 1)/2 evaluations of the pair loss without `first`, twice as many with a teacher or `symmetric`;
+    O(k² n² d) for InfoNCE.
 
     Example:
         >>> from m3g.losses import byol
@@ -192,7 +192,7 @@ class Pairwise(FunctionLoss):
 
     Shapes: `views` and `teacher` (k, n, d) or k tensors (n, d), `mask` (k, n), result a scalar.
 
-    Complexity: k(k - 1)/2 evaluations of the pair loss, twice as many with a teacher or `symmetric`.
+    Complexity: k(k - 1)/2 evaluations of the pair loss without `first`, twice as many with a teacher or `symmetric`.
 
     Example:
         >>> import torch

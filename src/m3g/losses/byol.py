@@ -15,8 +15,8 @@ def byol(a: Tensor, b: Tensor) -> Tensor:
 
     .. math:: 2 - \frac2n \sum_i \langle a_i, b_i \rangle
 
-    The loss is minimised by collapse: use it with a teacher and a predictor, as its authors do. Like every pair loss,
-    it does not normalise its inputs.
+    The loss is minimised by collapse: use it with a teacher and a predictor, as its authors do. It does not normalise
+    its inputs.
 
     Args:
         a, b: (n, d), unit vectors; row i of both describes object i.

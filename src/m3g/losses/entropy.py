@@ -17,8 +17,8 @@ class Entropy:
     Args:
         epsilon, final_epsilon: first and last value, in units of the cost. Without a last value, epsilon is constant.
         temperature, final_temperature: first and last value of epsilon divided by `Cost.slope(k)`, in a unit that is
-            the same for every k. Set either epsilon or temperature. The default is a temperature of 0.1, or an epsilon
-            of 0.05 if the cost has no slope or only `final_epsilon` is given.
+            the same for every k. Set at most one of epsilon and temperature. The default is a temperature of 0.1, or
+            an epsilon of 0.05 if the cost has no slope or only `final_epsilon` is given.
 
     Example:
         >>> from m3g.costs import CircularVariance

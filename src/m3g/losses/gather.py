@@ -41,9 +41,10 @@ def gather_views(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Gather views (..., k, n, d), mask (..., k, n) and teacher (..., k, n, d) from all processes.
 
-    Views and teacher are sent in `dtype`, if given, and returned in their original dtype. If only some processes have a
-    mask, the others use a mask of ones. Shapes and dtypes must agree, and a teacher must be given on all processes or
-    on none; otherwise every process raises the same `ValueError`, so that no rank deadlocks.
+    Views and teacher are float32 or float64. They are sent in `dtype`, if given, and returned in their original dtype.
+    If only some processes have a mask, the others use a mask of ones. Shapes and dtypes must agree, and a teacher must
+    be given on all processes or on none; otherwise every process raises the same `ValueError`, so that no rank
+    deadlocks.
 
     Returns:
         Views, mask and teacher with p n points for p processes, in rank order. In a single process, the arguments are
@@ -88,9 +89,9 @@ def _any_masked(views: Tensor, mask: Tensor | None, teacher: Tensor | None) -> b
 
 
 def shared_generator(generator: torch.Generator | None, *, device: torch.device) -> torch.Generator | None:
-    """Return a CPU generator with the state of rank 0's `generator` (None: torch's default) on all processes.
+    """Return a generator with which all processes draw the same numbers as one process with the full batch.
 
-    Rank 0 uses `generator` itself, so all processes draw the same numbers as one process with the full batch.
+    Rank 0 uses `generator` itself (None: torch's default), the others a new CPU generator with its state.
     """
     if not distributed():
         return generator

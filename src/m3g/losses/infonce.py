@@ -19,8 +19,8 @@ def infonce(a: Tensor, b: Tensor, *, temperature: Tensor | float = 0.1) -> Tenso
     .. math::
         -\frac1n \sum_i \log \frac{e^{\langle a_i, b_i \rangle / t}}{\sum_j e^{\langle a_i, b_j \rangle / t}}
 
-    The loss is not symmetric in `a` and `b`. Like every pair loss, it does not normalise its inputs. `pairwise` and
-    `average_of_rest` normalise the views and extend the loss to k views.
+    The loss is not symmetric in `a` and `b`, and does not normalise its inputs. `pairwise` and `average_of_rest`
+    normalise the views and extend the loss to k views.
 
     Args:
         a, b: (n, d), unit vectors; row i of both describes object i.

@@ -57,8 +57,8 @@ def matching_divergence(
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).
         epsilon, temperature: weight of the entropy, as in `m3g.matching_gap`.
         of: "tuples" or "pairs".
-        cost, solver, tol, mask, normalize: as in `m3g.matching_gap`. The gradient of "pairs" has an error of the
-            order of `tol`.
+        cost, solver, tol, mask, normalize: as in `m3g.matching_gap`. "pairs" requires a solve by "factored", "dense" or
+            "sinkhorn", and its gradient has an error of the order of `tol`.
 
     Returns:
         A scalar, or one value per batch element (...).
@@ -134,6 +134,10 @@ class KLLoss(M3GLoss):
         self.of = one_of("of", of, DIVERGENCES)
         if self.epsilon == 0:
             raise ValueError("epsilon must be a positive number for a divergence, got 0.")
+        if self.of == "pairs" and not self.solver.exact:
+            raise ValueError(
+                f"solver must be 'auto', 'factored', 'dense' or 'sinkhorn' with of='pairs', got {self.solver!r}."
+            )
 
     def value(self, gap: Tensor, solution: Solution) -> Tensor:
         return gap / solution.epsilon if self.of == "tuples" else pair_divergence(solution)

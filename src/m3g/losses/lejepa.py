@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as to_unit_length
 
-from m3g._checks import Views, positive_int
+from m3g._checks import Views, finite, positive_int
 from m3g.losses.base import FunctionLoss, clean, outside_autocast
 from m3g.losses.contrast import mean_where, present_points, require_objects
 
@@ -102,7 +100,7 @@ def sigreg_term(projections: Tensor, weight: Tensor) -> Tensor:
 
 
 def _checked_regularization(regularization: float) -> float:
-    if not (math.isfinite(regularization) and 0 <= regularization <= 1):
+    if not 0 <= finite("regularization", regularization) <= 1:
         raise ValueError(f"regularization must be a number from 0 to 1, got {regularization!r}.")
     return regularization
 

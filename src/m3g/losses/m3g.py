@@ -219,6 +219,8 @@ class M3GLoss(ViewLoss):
         if epsilon is not None:
             epsilon = self.solver.check_epsilon(epsilon)
         self.entropy = Entropy(epsilon, temperature, final_epsilon, final_temperature)
+        if epsilon is None:
+            self.solver.check_epsilon(self.entropy.value)
         self.cost = as_cost(cost)
         self.tol = _checks.positive("tol", tol)
         self.last: SolveReport | None = None
@@ -236,12 +238,12 @@ class M3GLoss(ViewLoss):
 
     @property
     def epsilon(self) -> float | None:
-        """The current epsilon; None if a temperature was given, so that epsilon depends on k (see `last.epsilon`)."""
+        """The current epsilon; None if it follows from a temperature and depends on k (see `last.epsilon`)."""
         return self.entropy.value if self.entropy.in_epsilon else None
 
     @property
     def temperature(self) -> float | None:
-        """The current temperature; None if epsilon was given."""
+        """The current temperature; None if epsilon was given. The default has no effect on costs without a slope."""
         return None if self.entropy.in_epsilon else self.entropy.value
 
     def forward(self, views: Views, *, mask: Tensor | None = None, teacher: Views | None = None) -> Tensor:

@@ -60,7 +60,7 @@ class M3GPairs(TwoViewGapMean):
 
     The loss is non-negative, and zero only if the true matching is optimal in every term. For two views, it equals
     `M3GLoss` with the same epsilon. For many views, each step of `m3g train` compares all of them with this loss, but
-    only random subsets of them with `M3GLoss`, whose complexity is O(n^k).
+    usually only random subsets of them with `M3GLoss`, whose complexity is O(n^k).
 
     Args:
         epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2, or an epsilon

@@ -35,7 +35,7 @@ class M3GRest(TwoViewGapMean):
     Args:
         temperature: weight of the entropy between a view and its query, in units of InfoNCE; see `m3g.matching_gap`.
         final_temperature: value at the end of training, on a geometric schedule. None keeps the first value.
-        cost: a cost that is linear in each view: "product", "cv", or a sum of such costs.
+        cost: a cost that is linear in each view, such as "product", "cv", or a sum of the two.
         renormalize: scale every query to unit length. By default, a short query, whose views have few large features in
             common, has less influence on the matching than a long one.
         solver, tol: as in `M3GLoss`.

@@ -45,6 +45,6 @@ class Temperature(nn.Module):
 
 
 def check_temperature(temperature: Tensor | float) -> None:
-    """Validate a fixed temperature; a tensor is a learned temperature, which is positive by construction."""
+    """Validate a fixed temperature. A tensor is assumed to be the value of a `Temperature`, which is positive."""
     if not isinstance(temperature, Tensor):
         positive("temperature", temperature)
