@@ -1,8 +1,13 @@
-"""Invalid descriptions of encoders."""
+"""Options of encoders, and invalid descriptions."""
 
 import pytest
 
-from m3g.nets import build_encoder
+from m3g.nets import build_encoder, registry
+
+
+def test_the_listed_options_can_be_set():
+    assert registry.options("transformers") == ["model", "pretrained", "config", "pool"]
+    assert "rate" not in registry.options("spectrogram")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,8 @@ def test_pipelines_and_searches_run_in_several_processes(views):
         ({"loss": "byol-pwe"}, lambda v: v, "loss must be one that works without a teacher"),
         ({"n_components": 0}, lambda v: v, "n_components must be"),
         ({"epochs": 0}, lambda v: v, "epochs must be"),
-        ({"validation_fraction": 1.0}, lambda v: v, r"validation_fraction must be a number in \[0, 1\), got 1.0"),
+        ({"validation_fraction": 1.0}, lambda v: v, "validation_fraction must be a number from 0 .* got 1.0"),
+        ({"validation_fraction": "0.1"}, lambda v: v, "validation_fraction must be a number from 0 .* got '0.1'"),
         ({"loss_options": {"epsilon": -1}}, lambda v: v, "epsilon must be"),
     ],
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-# Okabe and Ito's colours, which are distinguishable with colour vision deficiency.
+# Okabe and Ito's colours, which are distinguishable with colour vision deficiency, with grey instead of black.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7F7F7F")
 MARKERS = "os^DPXvp*h"
 INK, PAPER, WRONG = "#222222", "#ffffff", "#444444"
@@ -36,7 +36,7 @@ def title(name: str) -> str:
 
 
 def triptych(flows: Flows, indices: Sequence[int]) -> Figure:
-    """Return a figure with a column per moment; each loss has a row of true matchings and one of best polymatchings."""
+    """Return a figure with one column for each of three moments, and two rows for each loss: true and best matching."""
     rows = 2 * len(flows)
     figure = _figure(3 * 3.1 + 0.9, rows * 2.9 + 1.2 + 0.35 * len(flows))
     grid = figure.subplots(rows, 3, squeeze=False)

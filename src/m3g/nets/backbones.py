@@ -31,9 +31,9 @@ class TransformersEncoder(nn.Module):
             model's tokenizer, image size and scaling, or sample rate.
         pretrained: whether to load the weights of the model; only for a name on the hub or a local folder.
         config: fields of the model's configuration to change, such as `{"num_hidden_layers": 4}`.
-        pool: `"cls"` for the first token, `"mean"` for the mean of all tokens except padding. The default is the first
-            token if the model has a parameter for a class token (ViT), and the mean otherwise (BERT, whose class token
-            is part of the vocabulary). Feature maps (n, c, h, w) are always averaged over h and w.
+        pool: `"cls"` for the first token, `"mean"` for the mean of all tokens except padding of texts. The default is
+            the first token if the model has a parameter for a class token (ViT), and the mean otherwise (BERT, whose
+            class token is part of the vocabulary). Feature maps (n, c, h, w) are always averaged over h and w.
         trust: allow configurations with fields that make transformers download or run code, such as an
             `attn_implementation` from the hub. Python files of a model's repository are never executed.
 

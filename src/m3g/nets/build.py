@@ -161,7 +161,7 @@ def _only_creates_layers(spec: Specs) -> bool:
 
 
 class _LimitedMemory(TorchFunctionMode):
-    """Reject a network whose weights do not fit into memory, before the weights beyond the limit are allocated."""
+    """Reject a network whose weights exceed the memory limit, before the weights beyond the limit are allocated."""
 
     def __init__(self) -> None:
         super().__init__()

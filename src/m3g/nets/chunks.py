@@ -22,7 +22,7 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
     A contrastive loss requires all embeddings of a batch, but not all activations (GradCache). The forward pass keeps
     only the embeddings. The backward pass first computes the gradient of the loss with respect to all embeddings, then
     recomputes one chunk after the other and backpropagates its part of that gradient. Loss and gradients are those of
-    `encoder(*inputs, **named_inputs)` up to rounding. Each chunk is encoded twice.
+    `encoder(*inputs, **named_inputs)` up to rounding. Each chunk is encoded twice, or once if gradients are disabled.
 
     Every chunk is recomputed with the autocast state and the random numbers (torch, NumPy, Python) of its first pass,
     so that dropout and augmentations inside the encoder are reproduced. Generators that the encoder owns are not

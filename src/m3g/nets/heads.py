@@ -17,9 +17,9 @@ class Head(nn.Module):
         hidden: units of the hidden layer; None for one linear map without normalisation (the paper's EEG head, with
             `out_features=32`).
         out_features: number of output features.
-        bias: initial value of all biases of the last layer. With a positive value, the points of all views start in one
-            half-space. Otherwise, losses that are invariant to signs (`gram`, `pmrl`, `symile`) align the views only up
-            to signs.
+        bias: initial value of all biases of the last layer. With a hidden layer and a positive value, the points of all
+            views start in one half-space. Otherwise, losses that are invariant to signs (`gram`, `pmrl`, `symile`) may
+            align the views only up to signs.
         weight_std: standard deviation of the initial weights (0.02 in the paper), drawn from a normal distribution
             truncated at two standard deviations; initial biases are zero. None for PyTorch's initialisation.
 

@@ -14,7 +14,7 @@ class MultiViewNet(nn.Module):
     Args:
         encoders: one module shared by all views, or a sequence of k modules, which map a view to (n, width).
         projectors: one module shared by all views, or a sequence of k modules, which map (n, width) to (n, d).
-        predictor: optional module shared by all views, mapping (n, d) to (n, d).
+        predictor: optional module shared by all views, mapping (..., d) to (..., d).
 
     Example:
         >>> import torch

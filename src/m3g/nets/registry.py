@@ -35,6 +35,7 @@ FITTED: dict[str, Callable[[Shape], dict[str, int]]] = {
     "text": lambda shape: {"length": shape[0]},
     "eeg": lambda shape: {"in_channels": shape[0] if len(shape) > 1 else 1},
 }
+OTHER = {"spectrogram": ["rate"], "transformers": ["trust"]}  # set by the data and by an argument of the call
 EMBEDDING = ("linear", "tfidf", "residual")  # their output is the embedding, so they accept the projector's options
 
 
@@ -53,13 +54,15 @@ def describe() -> list[tuple[str, str, str]]:
 
 
 def options(name: str) -> list[str]:
-    """Return the options of an encoder that a user may set; the others follow from the data and the projector.
+    """Return the options of an encoder that a user may set.
+
+    The others follow from the data and the projector, or are arguments of `build_encoder`.
 
     Example:
         >>> options("mlp")
         ['width', 'depth', 'dropout']
     """
-    fitted = {*_fitted(name, (8, 8, 8)), *(["rate"] if name == "spectrogram" else [])}
+    fitted = {*_fitted(name, (8, 8, 8)), *OTHER.get(name, ())}
     fitted |= {"hidden", "out_features", "bias"} if name in EMBEDDING else set()
     return [option for option in find("encoder", name, ENCODERS).options() if option not in fitted]
 

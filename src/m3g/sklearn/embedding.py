@@ -44,8 +44,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         learning_rate: peak learning rate of AdamW.
         validation_fraction: fraction of the rows held out for early stopping. If these are fewer than ten rows, none
             are held out and training does not stop early.
-        random_state: seed of the initial weights, the held-out rows and the order of rows. Results are reproducible on
-            one machine.
+        random_state: seed of all random numbers, such as the initial weights, the held-out rows and the order of rows.
+            Results are reproducible on one machine.
 
     Views are a list of arrays or DataFrames, or a dict of them by name; a name omitted in `transform` is a missing
     view. If all values of a row in a view are NaN, the entry is missing. Features are standardised.
@@ -53,8 +53,9 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     Training works as in `m3g train`, with smaller networks. An encoder is a linear map plus a perceptron, and starts at
     linear CCA of the views. The network with the best retrieval on the held-out rows is kept, and its weights are
     averaged with those of linear CCA, unless the loss compares a view with a product of the others. The weight of
-    linear CCA is the largest, up to 0.9, for which retrieval on these rows is within one standard error of the best. If
-    a solve with all views would be slow, the losses `m3g` and `kl` compare random subsets of the views.
+    linear CCA is the largest multiple of 0.1, from 0 to 0.9, for which retrieval on these rows is within one standard
+    error of the best. If a solve with all views would be slow, the losses `m3g` and `kl` compare random subsets of the
+    views.
 
     Attributes:
         net_: the trained network.
@@ -179,7 +180,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return means
 
     def transform_views(self, X: Tables) -> np.ndarray:
-        """Return the embeddings of every view, (k, n, n_components); those of missing entries are NaN."""
+        """Return the embeddings of every view, (k, n, n_components), not of unit length; NaN for missing entries."""
         points, mask, _ = self._embed(X)
         return np.asarray(torch.where(mask.unsqueeze(-1), points, torch.nan))
 
@@ -197,8 +198,7 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             if name != "epochs" or self.epochs is not None:
                 _checks.positive_int(name, getattr(self, name))
         _checks.positive("learning_rate", self.learning_rate)
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must be a number in [0, 1), got {self.validation_fraction!r}.")
+        _checks.fraction("validation_fraction", self.validation_fraction)
         views = self._views(X, first=True)
         arrays = [array for array in views.arrays if array is not None]
         if len(arrays) < max(2, len(views.arrays)):

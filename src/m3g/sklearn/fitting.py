@@ -118,7 +118,10 @@ def epoch_losses(
     epochs: int,
     rate: Callable[[int], float],
 ) -> Iterator[float]:
-    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate(step)` is the learning rate."""
+    """Train for `epochs` passes over the rows, and yield the mean loss of each; `rate(step)` is the learning rate.
+
+    Each pass drops the last, incomplete batch.
+    """
     n, k = rows.num_rows(), len(rows.views)
     size, per_epoch = min(batch_size, n), steps_per_epoch(n, batch_size)
     subsets = select_subsets(loss, k=k, n=size, encoder_seconds=encoder_seconds(net, k=k, n=size))
