@@ -46,6 +46,7 @@ def test_an_object_may_be_excluded():
         (torch.ones(2, 1, 3), {"top": 6}, "top must be at most 5"),
         (torch.ones(2, 1, 3), {"top": 5, "without": torch.tensor([0])}, "top must be at most 4"),
         (torch.ones(2, 1, 3), {"query_mask": torch.zeros(2, 1, dtype=torch.bool)}, "at least one view"),
+        (torch.ones(2, 1, 3), {"readout": "concat"}, "readout must be one of 'mean'"),
     ],
 )
 def test_wrong_arguments_are_rejected(queries, options, message):
@@ -75,3 +76,13 @@ def test_an_object_without_a_view_to_compare_is_ranked_last():
     nearest = search(objects[:, 1:2], objects, query_mask=given, mask=mask, top=4, readout=m3g.MultilinearProduct())
     assert nearest.indices[0, -1] == 1
     assert nearest.similarities[0, -1] == -1
+
+
+def test_an_approximate_search_with_too_few_candidates_is_exact(tmp_path, monkeypatch):
+    pytest.importorskip("faiss")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    objects = torch.randn(2, 3000, 8, generator=torch.Generator().manual_seed(0))
+    # Only 32 of 54 cells are searched, so that the index returns fewer candidates than results are required.
+    options = {"top": 2900, "without": torch.tensor([0])}
+    exact, approximate = (search(objects[:, :1], objects, **options, approximate=flag) for flag in (False, True))
+    assert torch.equal(exact.indices, approximate.indices)

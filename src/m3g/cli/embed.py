@@ -20,7 +20,7 @@ DESCRIPTION = {
 
 Arrays: embeddings (k, n, d), zero for missing views; mean (n, d) of the unit embeddings of the present views; index
 (n,), the row numbers in the data; split (n,); views (k,), the names of the views; if the data has them, labels (n,) and
-mask (k, n). New objects have embeddings, mean, mask, index and views."""
+mask (k, n), False for missing views. New objects have embeddings, mean, mask, index and views."""
 }
 
 
@@ -59,6 +59,8 @@ def run(args: Namespace, name: str) -> None:
         "split": embedded.split, "views": embedded.view_names, "labels": embedded.labels,
     }  # fmt: skip
     content = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+    if "mask" in content:
+        content["embeddings"] = np.where(content["mask"][..., None], content["embeddings"], np.float32(0))
     if suffix == ".npz":
         with atomic(out) as file:
             np.savez(file, **content)  # type: ignore[arg-type]  # NumPy 2 declares `allow_pickle: bool`

@@ -37,7 +37,7 @@ def search(
     readout: Readout = "mean",
     approximate: bool = False,
 ) -> Neighbours:
-    """Return the objects that are most similar to each query; both may have missing views.
+    """Return the objects that are most similar to each query. Queries and objects may have missing views.
 
     By default, queries and objects are represented by the mean of the unit vectors of their present views and compared
     by cosine. With a cost as `readout`, a vector computed by the cost from the views of the query is compared with
@@ -52,10 +52,11 @@ def search(
         mask: bool (k, n), True where an object has a view; None if all are present.
         top: number of objects per query, at most n, or n - 1 if `without` excludes an object.
         without: (q,), for each query the index of an object to exclude, such as the query itself; -1 for none.
-        readout: reduction of the views of a query to one vector, see `m3g.evaluation.read_out`; objects use the mean,
-            except with a cost.
-        approximate: search only the candidates of an approximate index, 10 · `top` per query (with a cost, per query
-            and view) and at least 200. Some of the nearest objects may be missed. Requires faiss.
+        readout: reduction of the views of a query to one vector of d features, see `m3g.evaluation.read_out`, except
+            `"concat"`. Objects use the mean, except with a cost.
+        approximate: search only the candidates that an approximate index returns for any of the queries: the larger of
+            200 and 10 · `top` for each query (with a cost, for each query and view). Some of the nearest objects may be
+            missed. The search is exact if there are at most `top` candidates. Requires faiss.
 
     Example:
         >>> objects = torch.eye(4).expand(3, 4, 4)
@@ -76,11 +77,16 @@ def search(
     num_searched = n if without is None or not bool((without >= 0).any()) else n - 1
     if not 1 <= _checks.positive_int("top", top) <= num_searched:
         raise ValueError(f"top must be at most {num_searched}, the number of objects searched, got {top}.")
+    if isinstance(readout, str):
+        _checks.one_of("readout", readout, ("mean",))
     given, present = _checks.presence(query_mask, queries), _checks.presence(mask, objects)
+    chosen = torch.arange(0)
     if approximate:
         chosen = _shortlisted(queries, given, objects, present, readout, size=min(max(10 * top, 200), n))
         if without is not None:
             chosen = torch.cat([chosen, without[without >= 0]]).unique()
+    if len(chosen) > top:
+        if without is not None:
             without = torch.where(without >= 0, torch.searchsorted(chosen, without.clamp(min=0)), -1)
         part = None if present is None else present[:, chosen]
         nearest = search(
@@ -117,12 +123,12 @@ def _shortlisted(
 
 
 def _query(cost: Cost, queries: Tensor, given: Tensor | None, view: int) -> Tensor:
-    """Return the query (q, d) for a view, scaled to unit length."""
+    """Return the query (q, e) for a view, scaled to unit length; e depends on the cost."""
     return normalize(read_out(queries, given, readout=cost, view=view), dim=-1)
 
 
 def _candidates(cost: Cost, objects: Tensor, present: Tensor | None, view: int) -> Tensor:
-    """Return the unit vectors (n, d) that are compared with the query of a view; zero for objects without the view."""
+    """Return the unit vectors (n, e) that are compared with the query of a view; zero for objects without the view."""
     points = objects[view] if present is None else torch.where(present[view].unsqueeze(-1), objects[view], 0.0)
     return normalize(cost.candidates(normalize(points, dim=-1)), dim=-1)
 
