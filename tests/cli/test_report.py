@@ -40,7 +40,7 @@ def test_a_report_of_two_runs_compares_them(working_folder, tmp_path, capsys):
         "m3g train --config FILE",
         "loss: infonce-pwe",
         "R@1, % (row: query",
-        "before training",
+        "with random weights",
     ):
         assert part in text
     assert "<img" not in text

@@ -34,8 +34,8 @@ NOTES = (
     "same probe, tested on a single view, and after entries are dropped with a probability of 70 % (every row keeps",
     "one). moved: a probe trained on one view, tested on another. R@1: objects retrieved in another view, among 400.",
     "matched: objects that the best polymatching of a batch of 16 matches correctly in all six views. Raw features are",
-    "all views concatenated, with missing values replaced by their mean. They have the best scores on complete rows;",
-    "embeddings have better scores if few views are present.",
+    "all views concatenated, with missing values replaced by their mean. After 20 epochs (the default), they have the",
+    "best accuracy on complete rows, and embeddings have a better accuracy if few views are present.",
 )
 SUM_NOTES = (
     "The first view shows a digit a, the second a digit b, and the third the digit (a + b) mod 10. The query consists",

@@ -12,7 +12,7 @@ from m3g.cli.parser import Parser
 USAGE = {"flow": "[options]"}
 DESCRIPTION = {
     "flow": """Draw and animate the paper's Figure 1: the points of n objects (colours) in k views (shapes) move by
-gradient descent on a loss, without a network. The true matching and the current best polymatching are also drawn.
+gradient descent (Adam) on a loss, without a network. The true matching and the best polymatching are also drawn.
 
   m3g flow                                            five objects in three views, in the plane
   m3g flow --loss m3g infonce-pwe                     two losses side by side, from the same points

@@ -136,7 +136,7 @@ def from_first(name: str, default: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Exit a process started by `run_in_processes` as soon as its parent has ended, even if the parent was killed."""
+    """Exit a process started by `run_in_processes` within a second after its parent ends, even if it was killed."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:

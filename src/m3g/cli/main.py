@@ -53,8 +53,8 @@ OVERVIEW = """Learn one representation from k views of the same objects.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    The exit code is 2 after an error, which is reported in one line (with --debug, after the traceback), and 130 after
-    an interrupt.
+    The exit code is 2 after an error that is reported in one line (with --debug, after the traceback), and 130 after an
+    interrupt. Exceptions that indicate a bug are raised.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments

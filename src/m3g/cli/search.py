@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from m3g.evaluation import Embedded
     from m3g.training.runs.folder import Run
 
-SHOWN, CHARACTERS, COLUMNS = 40, 40, 5  # printed lines, characters per printed cell, and default columns of the table
+# Maximum numbers of printed lines, of characters per printed cell, and of columns of the table without --show.
+SHOWN, CHARACTERS, COLUMNS = 40, 40, 5
 
 USAGE = {"search": "RUN --query ROW|VIEW=VALUE [...] [options]"}
 DESCRIPTION = {
@@ -35,7 +36,8 @@ DESCRIPTION = {
 
 Queries and objects are represented by the mean of the unit embeddings of their views (--by selects the views of the
 query, --in those of the objects); similarity is the cosine. For runs trained with the cost product or the loss
-m3g-rest, the views of a query are combined by their product instead, and compared with the views that the query lacks.
+m3g-rest, the views of a query are combined by their product instead, and compared with the views that the query lacks
+(if it has all views, each view is compared with the product of the others).
 A row is not its own neighbour unless --itself is true. Embeddings are stored in the run folder and reused until the
 network or the data change. The search is exact; --approximate uses a faiss index (pip install 'm3g[search]')."""
 }
@@ -130,7 +132,7 @@ class _Cells(NamedTuple):
 
     @classmethod
     def select(cls, run: Run, names: list[str] | None) -> _Cells:
-        """Return the named columns; by default texts, images, sounds, and columns that are not views."""
+        """Return the named columns; by default the first five texts, images, sounds, and columns that are not views."""
         import json
 
         from m3g.training.runs.location import located, open_run_table
@@ -160,7 +162,7 @@ class _Cells(NamedTuple):
 
 
 def _short(cell: object, max_length: int | None = CHARACTERS) -> object:
-    """Return a cell as text of at most `max_length` characters; the content of a file is replaced by its size."""
+    """Return a cell as text of at most `max_length` characters, a whole number unchanged, and bytes as their size."""
     if isinstance(cell, dict):
         cell = cell.get("path") or cell.get("bytes")
     if isinstance(cell, bytes):

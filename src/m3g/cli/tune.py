@@ -16,7 +16,7 @@ OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
 NOT_SUPPORTED = ("resume", "data_root", "dry_run", "print_config", "accept_changes")  # options of `m3g train`
 
 DESCRIPTION = {
-    "tune": """Search for the temperature, learning rate, width and loss with the best score on the validation split.
+    "tune": """Search for the temperature, learning rate, width and (with --losses) loss with the best validation score.
 
   m3g tune --views a.npy b.npy c.npy --trials 30                      recall at 1 between views
   m3g tune --views a.npy b.npy --labels y.npy --metric linear         accuracy of a linear probe
@@ -25,9 +25,10 @@ DESCRIPTION = {
   m3g tune --views a.npy b.npy --trials 60 --out runs/tune            continue the study in runs/tune
 
 All settings of m3g train except --logger and --loop.patience apply to every trial. A temperature or width that is set
-is not searched, nor is a learning rate that differs from the default. A trial below the median of earlier trials is
-stopped. The test split is not used. The folder contains the study (study.log, an Optuna journal), trials.csv and
-study.png. The command that trains with the best settings is printed."""
+is not searched, nor is a learning rate that differs from the default, nor the temperature if epsilon is set. The width
+is searched only if all views are numbers and their encoders are mlp, residual or not set. After five trials, a trial
+below the median of earlier ones is stopped. The test split is not used. The folder contains the study (study.log, an
+Optuna journal), trials.csv and study.png. The command that trains with the best settings is printed."""
 }
 
 

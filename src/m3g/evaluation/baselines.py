@@ -29,7 +29,7 @@ def guess(train_labels: Tensor, test_labels: Tensor) -> float:
 
 
 def chance(train: Embedded, test: Embedded, *, matching_size: int | None = None) -> dict[str, float]:
-    """Return the chance level of each metric by its name in `METRICS`; `few_shot` is that of all few-shot probes.
+    """Return the chance levels of the scores of `evaluate` by name; `few_shot` is that of all few-shot probes.
 
     The chance level is that of the most frequent class for probes, of a random order for retrieval and matching, and of
     random directions for the geometry. For the balanced accuracy of few-shot probes, it is 1 divided by the number of
@@ -68,7 +68,7 @@ def raw(train: Embedded, test: Embedded, names: list[str]) -> dict[str, float]:
     """Return the scores `names` of the raw features, which are the `features` of `train` and `test`.
 
     Probes use the concatenation of all views, or one view at a time. Few-shot probes, and scores that compare views,
-    require views of equal size. Scores that are not defined for raw features are omitted.
+    require views of equal size. Scores that are not computed for raw features are omitted.
     """
     assert train.features is not None
     assert test.features is not None

@@ -32,7 +32,7 @@ def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None =
 
     Args:
         view: (n, d), zero in missing rows.
-        rank: maximum number of directions; None keeps all of them.
+        rank: maximum number of directions; None means no maximum. Directions without variance are always omitted.
         rows: the number of rows that are present; None counts all.
     """
     view = view.double()
@@ -68,7 +68,7 @@ def canonical(
         size: maximum number of components.
         ridge: ridge of D, in units of the mean variance of a view along its principal directions.
         mask: bool (k, n); the covariance of two views is over the rows that have both.
-        bases: the principal directions to which each view is reduced; None keeps all.
+        bases: the principal directions to which each view is reduced; None keeps all that have variance.
         within: whether C includes the covariances within a view. Without them and without a ridge, the eigenvalue
             divided by k - 1 is the mean correlation over pairs of views if all mapped views have the same variance.
             With them, a large ridge favours directions of large variance, even if they are uncorrelated between views.

@@ -23,7 +23,8 @@ class Embedded:
 
     Attributes:
         embeddings: (k, n, d) in one space; None if the views have no common space.
-        features: k tensors (n, d_l), either encoder outputs before the projectors or inputs; the sizes may differ.
+        features: k tensors (n, d_l), encoder outputs before the projectors, or k tensors (n, ...), inputs; the sizes
+            may differ.
         labels: (n,), None for unlabelled data.
         mask: bool (k, n), True where an object has a view; None if all are present.
         index: (n,), row numbers in the user's files, if known.
@@ -129,15 +130,16 @@ def read_out(
 ) -> Tensor:
     """Return one vector per object from the views that the mask marks as present.
 
-    Probes, retrieval from the other views, search and the evaluation of missing views all use this function. The result
-    has shape (n, d), or (n, Σ d_l) for `"concat"`; a cost or a function may return another number of features.
+    Probes of whole objects, retrieval from the other views, search and the evaluation of missing views use this
+    function. The result has shape (n, d), or (n, Σ d_l) for `"concat"`; a cost or a function may return another number
+    of features.
 
     Args:
         views: k tensors (n, d_l); of one size, except for `"concat"`.
         mask: bool (k, n), True where an object has a view; None if all are present. Missing entries may be NaN.
-        readout: `"mean"`: the mean of the unit vectors. `"concat"`: the unscaled views, with zeros for missing ones. A
-            cost that is linear in each view: its query (`Cost.query`). A function: its value at the unit vectors
-            (k, n, d), zero for missing views, and the mask (k, n).
+        readout: `"mean"`: the mean of the unit vectors, NaN if there are none. `"concat"`: the unscaled views, with
+            zeros for missing ones. A cost that is linear in each view: its query (`Cost.query`). A function: its value
+            at the unit vectors (k, n, d), zero for missing views, and the mask (k, n).
         view: the view with which the result is compared; it is excluded. None gives the vector of the whole object; a
             cost then returns its query for one additional view.
 

@@ -26,7 +26,8 @@ class LinearCCA:
     """Ridge-regularised linear CCA of k views, fitted on training rows.
 
     Two settings are chosen by the mean reciprocal rank of held-out training rows: whether features are standardised or
-    keep their original scale, and the ridge, one of `RIDGES`. Components are weighted by the square root of their mean
+    keep their original scale, and the ridge, one of `RIDGES`. If there are too few rows to hold some out, features are
+    standardised, and the ridge is 1. Components are weighted by the square root of their mean
     correlation over pairs of views, as in the posterior mean of probabilistic CCA.
 
     Args:
@@ -39,7 +40,7 @@ class LinearCCA:
         means: k tensors (d_l,).
         maps: k tensors (d_l, size); the mean squared length of a mapped training row is `size`.
         standardized, ridge: the chosen settings.
-        reciprocal_rank: the mean reciprocal rank of held-out rows with this choice.
+        reciprocal_rank: the mean reciprocal rank of held-out rows with this choice; NaN if there are none.
 
     Example:
         >>> random = torch.Generator().manual_seed(0)

@@ -37,8 +37,8 @@ def linear_probe(
 
     The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
     N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
-    held-out tenth of the training rows; the probe is then trained on all training rows. Test rows are not used for any
-    choice.
+    held-out tenth of the training rows, unless only one is given; the probe is then trained on all training rows. Test
+    rows are not used for any choice.
 
     Example:
         >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
@@ -152,7 +152,10 @@ class _Classifier:
         self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=steps)
 
     def step(self, x: Tensor, y: Tensor) -> None:
-        """Take a step on a batch of standardised features (b, d) and class codes (b,), which may be empty."""
+        """Take a step on a batch of standardised features (b, d) and class codes (b,).
+
+        An empty batch does not change the weights, but counts as a step of the schedule.
+        """
         self.optimizer.zero_grad()
         if len(x):
             with torch.enable_grad():

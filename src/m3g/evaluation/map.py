@@ -148,7 +148,7 @@ def tsne(points: Tensor) -> Tensor:
 
 
 def colours(count: int) -> list[Colour]:
-    """Return `count` distinguishable colours."""
+    """Return `count` different colours."""
     matplotlib = _checks.extra("matplotlib", "plot")
     if count <= MAX_LEGEND_ENTRIES:
         return [matplotlib.colormaps["tab10" if count <= 10 else "tab20"](c) for c in range(count)]

@@ -19,7 +19,8 @@ MAX_TUPLES = 2e7
 def matching_batch(k: int, n: int, batch_size: int | None = None) -> int:
     """Return the number of objects per batch, at most n.
 
-    It is `batch_size` if given, and otherwise 16, or fewer so that its k-th power is at most MAX_TUPLES.
+    It is `batch_size` if given, and otherwise 16, or fewer (but at least 2) so that its k-th power is at most
+    MAX_TUPLES.
     """
     if batch_size is None:
         batch_size = max(2, min(16, int(MAX_TUPLES ** (1 / k))))

@@ -2,7 +2,8 @@
 
 The probe is trained once, on all present views of the training rows, and tested on rows reduced to some of the views.
 Retrieval searches for the object in a view that is not shown, with a query from the shown views, by default their mean.
-Its recall is averaged over the views that are not shown.
+Its recall is averaged over the views that are not shown. For drop rates, each view is hidden and searched in turn, and
+entries of the other views are dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from m3g.evaluation.probes import Probe
 from m3g.evaluation.retrieval import recall_from_others
 
 ALL_UP_TO = 6  # number of views up to which every subset is evaluated
-PER_SIZE = 10  # subsets of each size for more views
+PER_SIZE = 10  # maximum number of subsets of each size if there are more views
 DROP_RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 DRAWS = 3  # random draws of the dropped entries per rate
 MAX_ROWS = 1000  # maximum number of test rows used for retrieval
@@ -74,13 +75,14 @@ def without_views(
 ) -> Missing:
     """Return the scores of subsets of the views and of drop rates, as plain values for `results.json`.
 
-    The result has these keys:
+    `linear` and `linear_raw` require labels. The result has these keys:
 
     - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, and
       `recall_at_1`, which is None if all views are shown. With `raw`, also `linear_raw`, the accuracy of a probe on the
       concatenated inputs, in which the mean of the training rows replaces missing views.
     - `curve`: lists of equal length: `share`, the drop rates (probabilities with which entries are dropped), and the
-      scores above at these rates. Every object keeps at least one view, so the fraction of missing entries is lower.
+      scores above at these rates, means of three draws. Every object keeps at least one view, so the fraction of
+      missing entries is lower.
     - `chance`: the chance levels of `linear` (also valid for `linear_raw`) and of `recall_at_1`.
     - `every_subset`: whether `subsets` contains all subsets.
     """
@@ -144,7 +146,10 @@ def _mean(values: list[float | None]) -> float | None:
 def _accuracies(
     train: Embedded, test: Embedded, raw: tuple[Embedded, Embedded] | None, shown: list[Tensor], readout: Readout
 ) -> dict[Score, list[float | None]]:
-    """Return the accuracies of the probes for each mask in `shown`, bool (k, n); None for a mask without entries."""
+    """Return the accuracies of the probes for each mask in `shown`, bool (k, n); None for a mask without entries.
+
+    The result is empty without labels.
+    """
     if train.labels is None or test.labels is None or train.embeddings is None or test.embeddings is None:
         return {}
     rows_shown = [entries.any(0) for entries in shown]

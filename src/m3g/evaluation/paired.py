@@ -84,7 +84,7 @@ def paired(
 
 
 def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> float:
-    """Return half the width of the 95 % interval of a mean, as in `paired`; 0 for a single value."""
+    """Return half the width of the 95 % interval of a mean, as in `paired`; 0 for fewer than two values."""
     if len(values) < 2:
         return 0.0
     return paired(
@@ -95,10 +95,10 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
     """Compare two arms on common rows by the bootstrap, with 2000 resamples of the difference of the means.
 
-    If an arm lacks the views that a measure requires in a row, its score is NaN, and the row is excluded from the mean
-    of this arm. The result is the difference of the two means, even if the arms lack different views. `half_width`
-    is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric interval contains
-    that interval.
+    If an arm lacks the views that a measure requires in a row, its score of the row is NaN, and the row is excluded
+    from the mean of this arm. The result is the difference of the two means, even if the arms lack different views.
+    `half_width` is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric
+    interval contains that interval.
 
     Example:
         >>> ours, theirs = ({row: float(row % step == 0) for row in range(200)} for step in (2, 4))

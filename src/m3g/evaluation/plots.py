@@ -1,4 +1,4 @@
-"""Plots of a report as PNG: curves over training, matrices between views, scores with missing views."""
+"""Plots of a report: curves over training, matrices between views, scores with missing views."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ METRICS = {
         for s in SHOTS
     },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
-    "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that are not sums over pairs",
+    "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that contain product",
     "recall_from_others": "R@1: true partner ranked first by a query computed from all other views, mean over views",
     "recall_at_1": "R@1: true partner in another view ranked first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
@@ -51,7 +51,8 @@ class Report:
     Attributes:
         numbers: scores by the names of `METRICS`.
         matrices: matrices (k, k) between views: `recall_at_1`, `transfer`, …
-        chance, raw, linear_cca: the same scores at chance level, of the raw features, and of linear CCA.
+        chance, raw, linear_cca: the same scores at chance level, of the raw features, and of linear CCA; the last two
+            contain only some of the scores.
         missing: scores with missing views, see `m3g.evaluation.missing`.
         rows: for some of the scores, the contribution of each test row (n,), for row-by-row comparisons of two runs.
     """
@@ -80,7 +81,7 @@ def evaluate(
     missing: bool = False,
     readout: Readout = "mean",
 ) -> Report:
-    """Return all scores that the data allow: probes require labels, and the other scores require embeddings.
+    """Return the scores that the data allow: probes require labels, and the other scores require embeddings.
 
     Args:
         train, test: probes are trained on `train` and tested on `test`; all other scores use `test` only.

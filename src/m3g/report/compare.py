@@ -91,7 +91,7 @@ def _bracketed(name: str, value: float, low: float, high: float, sign: str = "")
 
 
 def arms(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Group runs that differ only in their seed into arms, and return the arms by name.
+    """Group runs that differ only in their seeds, including that of the split, into arms; return the arms by name.
 
     An arm of several runs is named after the settings that distinguish the arms, and an arm of one run after the run.
     """
@@ -233,7 +233,7 @@ def difference(name: str, group: list[Measured], base: list[Measured]) -> tuple[
 NOTE = (
     "Fractions are in percent. Brackets contain 95 % intervals. Columns of several seeds have Student's interval over "
     "the seeds. Columns of several splits have Student's interval over the splits with the correction of Nadeau and "
-    "Bengio, because random splits of the same objects overlap. Columns of a single run have Wilson's interval over "
+    "Bengio, because random splits of the same objects overlap. Fractions of a single run have Wilson's interval over "
     "the test objects, which accounts for the choice of test objects but not for the training seed. Linear CCA, raw "
     "features and chance are means over the runs."
 )

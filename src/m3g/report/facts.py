@@ -72,7 +72,8 @@ class RunFacts(Measured):
         matrices: matrices between views, by name.
         views: the names of the views.
         curves: steps and values of each logged quantity.
-        couplings: n times the pair marginal of the first two views, before and after training.
+        couplings: n times the pair marginal of the first two views: `before`, of an untrained network with random
+            weights, and `after`, of the trained network.
         map: positions of the test points.
         missing: scores with missing views.
     """
@@ -158,9 +159,10 @@ def collect(run: str | os.PathLike[str], *, trust: bool = False) -> RunFacts:
 
 
 def _coupling(test: Embedded) -> list[list[float]]:
-    """Return n times the pair marginal of views 0 and 1 for the first n test objects that have the first three views.
+    """Return n times the pair marginal of views 0 and 1 for n <= 16 test objects.
 
-    The cost is the circular variance of these views, with epsilon 0.05.
+    The objects are the first ones that have the first three views (both views if k = 2). The result is empty for fewer
+    than two. The cost is the circular variance of these views, with epsilon 0.05.
     """
     k = min(3, len(test.views))
     rows = test.present[:k].all(0).nonzero().flatten()[:MAX_COUPLED_OBJECTS]

@@ -14,6 +14,7 @@ from m3g.report.facts import RunFacts
 
 # Fields of the environment that are not listed: the command is shown above, and a shared page should not contain paths.
 NOT_LISTED = ("command", "directory", "directory_from_run")
+COUPLINGS = {"before": "with random weights", "after": "after training"}
 
 
 def page(runs: Sequence[RunFacts]) -> str:
@@ -71,7 +72,7 @@ def _run(run: RunFacts, number: int) -> str:
     )
     pair = " and ".join(map(str, run.views[:2]))
     couplings = "".join(
-        f"<figure><figcaption>{escape(pair)}, {when} training (opacity: n times the pair marginal)</figcaption>"
+        f"<figure><figcaption>{escape(pair)}, {COUPLINGS[when]} (opacity: n times the pair marginal)</figcaption>"
         f"{_heat(values)}</figure>"
         for when, values in run.couplings.items()
         if values
@@ -117,8 +118,8 @@ def _missing(scores: Missing) -> str:
         + _table(["drop rate", *(titles[name] for name in names)], rows)
         + "<p class=note>Numbers are in percent. The drop rate is the probability with which each entry of a test row "
         "is dropped; every row keeps at least one view, so fewer entries are missing. The probe is trained on all "
-        "present views of the training rows and tested on the remaining views; R@1 is the retrieval of a missing view "
-        "by a query computed from the remaining views.</p>"
+        "present views of the training rows and tested on the remaining views; R@1 is the retrieval of each view by a "
+        "query computed from the remaining other views.</p>"
     )
 
 

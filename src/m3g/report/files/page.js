@@ -1,7 +1,7 @@
 "use strict";
 // Map: every entry is a dot. Hovering over a dot shows its object and connects the views of the object by lines.
 const COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#888888", "#882255", "#117733"];
-// With more entries than colours, hues are steps of the golden angle; three intensities distinguish close hues.
+// With more legend items than colours, hues are steps of the golden angle; three intensities distinguish close hues.
 const spread = (c) => `hsl(${(c * 137.508) % 360}, ${[85, 60, 80][c % 3]}%, ${[42, 55, 66][c % 3]}%)`;
 const palette = (count) => Array.from({ length: count }, (_, c) => count <= COLOURS.length ? COLOURS[c] : spread(c));
 const heat = (share) => `hsl(${210 - 190 * share}, 75%, 50%)`;
@@ -17,7 +17,7 @@ function drawMap(canvas, map) {
   const kinds = map.labels === null ? [] : [...new Set(map.labels)].sort();
   if (map.labels === null) { select.options[0].remove(); }
   const tones = { view: palette(map.views.length), label: palette(kinds.length) };
-  let chosen = -1, picked = null; // an object; an entry of the legend
+  let chosen = -1, picked = null; // number of an object; number of a legend item
 
   const place = (l, i) => {
     const p = map.places[l][i];
