@@ -1,1 +1,4 @@
-"""Benchmarks against other libraries, measured in one run; see `python -m benchmarks --help`."""
+"""Benchmarks of m3g and comparisons with other libraries.
+
+`python -m benchmarks --help` lists the suites of `make bench`; other modules are separate programs.
+"""

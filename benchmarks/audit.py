@@ -1,10 +1,11 @@
 """False alarms of `m3g audit`: `python -m benchmarks.audit --data FOLDER`.
 
-Every run is `m3g train --views ... --mismatch true --data_options.split_seed SEED --seed SEED` without further options,
-on the sets of `benchmarks.defaults` and on emoji (emoji_5vendors_32.npz), once with clean rows and once with 5 % of the
-training entries swapped between objects (`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists at
-least one of its entries that was not swapped. Results are stored one by one, so that an interrupted run can be
-continued. Writes benchmarks/results/audit.{json,md}.
+Every run is `m3g train --views ... --mismatch true --data_options.split_seed SEED --seed SEED` without loggers and
+intermediate evaluations (`--loop.evaluate_every 0`), on the sets of `benchmarks.defaults` and on emoji
+(emoji_5vendors_32.npz), once with clean rows and once with 5 % of the training entries swapped between objects
+(`--data_options.swapped 0.05`). A row is a false alarm if `m3g audit` lists at least one of its entries that was not
+swapped. Results are stored one by one, so that an interrupted run can be continued. Writes
+benchmarks/results/audit.{json,md}.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compare the solvers with those of an earlier commit, on the cases of `solvers.py` and `sampled.py`.
+"""Compare the solvers with those of an earlier commit, on cases of `solvers.py` and `sampled.py`.
 
     python -m benchmarks.beside COMMIT              writes results/beside.{json,md}
-    python -m benchmarks.beside COMMIT --only growth
+    python -m benchmarks.beside COMMIT --only growth   one part; writes results/beside-growth.{json,md}
 
 The times of two runs on one machine differ by more than the times of the two versions. Both versions are therefore
 measured in one run, each in a separate process, and solve the same views with the same seed in turns. The measure is
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("commit", help="the earlier commit")
     parser.add_argument("--only", choices=list(cases()), help="one part of the cases")
     parser.add_argument("--seeds", type=int, default=3, help="seeds per case")
-    parser.add_argument("--repeats", type=int, default=3, help="solves per seed; the fastest counts")
+    parser.add_argument("--repeats", type=int, default=3, help="minimum number of solves per seed; the fastest counts")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="output folder")
     options = parser.parse_args()
     for name in ("seeds", "repeats"):

@@ -30,7 +30,7 @@ MEASURES = {"recall_at_1": "R@1", "linear_mean": "linear probe"}
 
 
 def measured(views: Views, labels: np.ndarray | None, size: int, *, seed: int) -> dict[str, float]:
-    """Return R@1 and the accuracy of a linear probe on the test rows in percent, and the seconds of the fit."""
+    """Return R@1 and the accuracy of a linear probe on the test rows in percent, and the seconds of fit and R@1."""
     order = np.random.default_rng(seed).permutation(len(views))
     train, test = np.split(order, [round(0.7 * len(order))])
     start = time.process_time()

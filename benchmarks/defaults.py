@@ -4,8 +4,9 @@ FOLDER contains the files of these sets (sets without files are skipped): Scene_
 protein_fold_12views.npz, tcga_breast_3omics.npz, multi30k/train.LANGUAGE.gz, mosi_3views.npz, rosmap_3omics.npz,
 3Sources.mat, BBCSport.mat, webkb.mat, in any subfolder; the digits are part of the package.
 
-Every run is `m3g train --views ... --data_options.split_seed SEED --seed SEED` without further options; "before" adds
-`--encoder mlp --loop.epochs 20 --loop.patience 0`, the defaults of commit 9113af2. Results are stored one by one, so
+Every run is `m3g train --views ... --data_options.split_seed SEED --seed SEED` without loggers and intermediate
+evaluations (`--loop.evaluate_every 0`), otherwise with the defaults; "before" adds `--encoder mlp --loop.epochs 20
+--loop.patience 0`, the defaults of commit 9113af2. Results are stored one by one, so
 that an interrupted run can be continued. Writes docs/results/defaults.json and prints the tables of
 docs/results/defaults.md.
 """

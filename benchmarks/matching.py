@@ -105,8 +105,8 @@ def run(source: Path, results: Path) -> None:
 def unmatched(views: Views, numbers: list[np.ndarray], seed: int) -> tuple[float, float, float, float]:
     """Return four scores of a matching in which some rows are orphans, that is, have no partner.
 
-    The scores are the percentage of orphans left unmatched, the percentage of other rows matched with a row of their
-    object, and the calibration errors without and with known objects.
+    The scores are the percentage of orphans left unmatched and the percentage of other rows matched with a row of their
+    object and, for a one-to-one matching of the same rows, the calibration errors without and with known objects.
     """
     tuples = m3g.match(views, allow_unmatched=True).tuples.numpy()
     objects = np.stack([np.where(tuples[:, l] >= 0, numbers[l][tuples[:, l]], -1 - l) for l in range(K)], 1)

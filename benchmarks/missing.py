@@ -9,8 +9,8 @@ FOLDER is that of `m3g reproduce views`. Candidates, for an object with p of k v
                     of a present view to the others of its object add up as with k views
     neutral         for the product cost: the factor 1 / sqrt(d), so that a tuple is scored by the views present
 
-and, for comparison, two pairwise losses that omit missing entries. Results are stored one by one, so that an
-interrupted run can be continued. Writes benchmarks/results/missing.{json,md}.
+and, for comparison, two losses of the InfoNCE family that omit missing entries. Results are stored one by one, so that
+an interrupted run can be continued. Writes benchmarks/results/missing.{json,md}.
 """
 
 from __future__ import annotations

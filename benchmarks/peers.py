@@ -1,7 +1,7 @@
 """Programs to measure, with one interface: `prepare(views, epsilon, tol)` returns a function to time.
 
 That function solves once and returns (value, steps): the entropic cost of the paper, `⟨P, C⟩ + eps ⟨P, log P - 1⟩`,
-for the circular variance of the views, and the number of sweeps or steps.
+for the circular variance of the views (NaN for m3g, see `m3g_value`), and the number of sweeps or steps.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 Every process has a part of the points and one thread. "every process solves" gathers the points and solves the whole
 problem on each process; "shared" divides the solve; "default" divides solves of at least 1e10 operations per step. The
-processes synchronise before each call. Times are those of the slowest process; processor time excludes waiting. Bytes
-are those of the tensors that one process passes to collective operations.
+processes synchronise before each timed call. Times are those of the slowest process; processor time excludes waiting.
+Bytes are those of the tensors that one process passes to collective operations.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     python -m benchmarks sampled                     writes results/sampled.{json,md,png}
     python -m benchmarks sampled --only growth       repeats one part and keeps the results of the others
 
-Views are a shared base plus noise, on the sphere, d = 64. The exact gap and gradient come from a float64 solve. At
-epsilon = 0.02, tol is 1e-6, because a batch whose gap is nearly zero has a gradient below the default tol.
+Views are a shared base plus noise, on the sphere, d = 64 (128 in part "large"). The exact gap and gradient come from a
+float64 solve. At epsilon = 0.02, tol is 1e-6, because a batch whose gap is nearly zero has a gradient below the default
+tol.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def large() -> dict:
 
 
 def many_points() -> list[dict]:
-    """Measure batches of thousands of points and their reported errors, with at least four samples per point."""
+    """Measure batches of thousands of points and their reported errors, with at least 4 n samples."""
     rows = []
     for k, n in MANY:
         rank = max(m3g.Sampled().rank, 4 * n)

@@ -5,8 +5,8 @@ Part of `python -m benchmarks sampled`. The comparison is that of
     m3g train --encoder mlp --views_per_step 6 --data_options.batch_size 16 --loop.epochs 5
         --loss_options.solver SOLVER --seed SEED
 
-for both solvers and three seeds, measured on the test split. The large run uses all six views of 256 points in every
-step, 3e14 tuples, too many for an exact solver.
+for both solvers and three seeds, without intermediate evaluations, measured on the test split. The large run uses all
+six views of 256 points in every step, 3e14 tuples, too many for an exact solver.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     python -m benchmarks solvers --only small    repeats one of PARTS and keeps the stored rows of the others
     python -m benchmarks solvers --only tables   writes the tables from the stored rows, without measurements
 
-Every program solves the same noisy views (a shared base plus unit noise, on the sphere, d = 64) in float32 to the same
-tolerance, with the same threads. Each measurement runs in a separate process, so that its peak memory can be measured.
-Programs run in turns, so that changes of the load affect all of them.
+For every problem, all programs solve the same noisy views (a shared base plus unit noise, on the sphere, d = 64) to the
+same tolerance, in float32 with the same threads; some problems are solved only by m3g, also in float64. Each
+measurement runs in a separate process, so that its peak memory can be measured. The programs of a problem are measured
+one after the other, so that slow changes of the load affect all of them.
 """
 
 from __future__ import annotations

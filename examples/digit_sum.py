@@ -1,6 +1,6 @@
 """Learn from three views of which any two are independent: the product cost succeeds, pairwise costs cannot.
 
-View 1 is a handwritten digit a, view 2 another digit b, and view 3 a digit that shows (a + b) mod 10, each in a
+View 1 is a handwritten digit a, view 2 a handwritten digit b, and view 3 one that shows (a + b) mod 10, each in a
 different feature set of the built-in digits. After training without labels, views 1 and 2 are used as a query for the
 nearest point of view 3. The score is the fraction of queries for which this point shows the sum.
 
@@ -26,7 +26,7 @@ LOSSES = {
 
 
 class Digits:
-    """Triples (a, b, a + b) of different digits, redrawn for every batch."""
+    """Triples of digits a, b and (a + b) mod 10, redrawn for every batch."""
 
     def __init__(self, split: str) -> None:
         rows = MultipleFeatures(views=FEATURES).datasets[split]

@@ -1,8 +1,8 @@
 """Gradient descent on the matching gap moves points in the plane until the true matching is the best one.
 
-There are n objects in k = 3 views and no network. The figure shows the points at the start, in the middle and at the
-end. Colours are objects and shapes are views. Coloured triangles show the true matching, and grey lines the best
-polymatching.
+There are n objects in k = 3 views and no network. The figure shows the points at the start, halfway to the step from
+which the true matching is the best one, and at the end. Colours are objects and shapes are views. Coloured triangles
+show the true matching, and grey lines the best polymatching.
 
     python examples/free_points.py --n 5 --out demo/free_points.png
 """

@@ -1,7 +1,7 @@
 """Train with missing views: a mask makes incomplete objects usable.
 
-Two runs start from the same weights on the same data, in which half of the entries are missing at random. One uses only
-complete objects; the other uses all objects and passes the mask.
+Two runs start from the same weights on the same data, in which about half of the entries are missing at random. One
+uses only complete objects; the other uses all objects and passes the mask.
 
     python examples/missing_views.py
 """
@@ -38,7 +38,8 @@ def train(views: torch.Tensor, mask: torch.Tensor, *, steps: int, batch_size: in
     loss = m3g.M3GLoss(epsilon=0.05)
     for _ in range(steps):
         rows = torch.randperm(views.shape[1])[:batch_size]
-        # Values at missing entries, including NaN, affect neither the loss nor the gradient.
+        # Values of missing entries affect neither the loss nor the gradient, but must not be NaN: 0 * NaN is NaN in
+        # the gradient of the networks.
         gap = loss(embed(networks, views[:, rows]), mask=mask[:, rows])
         optimizer.zero_grad()
         gap.backward()
@@ -53,7 +54,7 @@ def embed(networks: nn.ModuleList, views: torch.Tensor) -> torch.Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--n", type=int, default=200, help="objects")
-    parser.add_argument("--missing", type=float, default=0.5, help="fraction of missing entries")
+    parser.add_argument("--missing", type=float, default=0.5, help="probability that an entry is missing")
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
 

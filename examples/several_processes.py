@@ -1,4 +1,4 @@
-"""Distribute a batch over two processes: loss and gradients equal those of one process with the whole batch.
+"""Distribute a batch over processes: loss and gradients equal those of one process with the whole batch.
 
 With `gather=True`, the loss gathers the views of all processes, and each process differentiates its part.
 
@@ -7,7 +7,7 @@ With `gather=True`, the loss gathers the views of all processes, and each proces
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before the group exists, which its default arguments would keep alive
+import torch.distributed.nn.functional  # imported first: its default arguments would keep the process group alive
 from torch.nn.parallel import DistributedDataParallel
 
 import m3g
