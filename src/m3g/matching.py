@@ -14,6 +14,7 @@ from torch import Tensor
 from m3g import _checks
 from m3g.costs import Cost, CostLike, as_cost
 from m3g.costs.grounds import unit_or_zero
+from m3g.costs.reordered import reordered
 from m3g.losses.convergence import ConvergenceWarning
 from m3g.losses.entropy import Entropy
 from m3g.polymatching import NO_ROW, calibrate, fit_calibration, memberships, round_coupling, split
@@ -93,7 +94,7 @@ def match(
         epsilon: weight of the entropy, 0.01 by default. A smaller value concentrates the mass on fewer tuples; in the
             limit of 0, two views of equal size are matched by the assignment of lowest cost.
         temperature: the same weight in units of InfoNCE, as in `m3g.matching_gap`; set at most one of the two.
-        cost, solver, tol: as in `m3g.matching_gap`.
+        cost, solver, tol: as in `m3g.matching_gap`; with `one_to_one`, the cost must also accept fewer than k views.
         normalize: scale every vector to unit length first.
         alternatives: number of tuples per point of the largest view, in order of decreasing probability.
         one_to_one: return a polymatching in which every point is in exactly one tuple. The rounded coupling and a
@@ -133,8 +134,9 @@ def match(
     alternatives, tol = _checks.positive_int("alternatives", alternatives), _checks.positive("tol", tol)
     parts = _validated_points(views, normalize=_checks.flag("normalize", normalize))
     k, sizes = len(parts), [len(part) for part in parts]
-    cost, anchor = as_cost(cost), sizes.index(max(sizes))
+    anchor = sizes.index(max(sizes))
     order = _anchor_first(anchor, k)
+    cost = reordered(as_cost(cost), order)
     if epsilon is None and temperature is None:
         epsilon = DEFAULT_EPSILON
     epsilon = Entropy(epsilon, temperature).epsilon_of(cost, k)
