@@ -46,3 +46,11 @@ def test_integer_images_of_any_type_have_values_from_0_to_255():
     assert torch.equal(from_pixels(pixels, 12, {"kind": "image"}), expected)
     with pytest.raises(ValueError, match="images must have integer values from 0 to 255, got 1 to 256"):
         from_pixels(pixels + 1, 12, {"kind": "image"})
+
+
+def test_a_list_for_several_columns_is_rejected():
+    layout = [("numbers", column, 0.0, 1.0, False) for column in "ab"]
+    recipe = {"kind": "table", "columns": ["a", "b"], "layout": layout}
+    with pytest.raises(ValueError, match="view 't' must be a mapping from its columns a, b, got a list"):
+        from_cells("t", recipe, [1.0, 2.0])
+    assert from_cells("t", recipe, [None])[1].tolist() == [False]

@@ -56,13 +56,15 @@ def from_cells(
 ) -> tuple[Tensor, Tensor]:
     """Return the tensor (n, ...) of a view, converted from the cells of n rows, and which rows are present, bool (n,).
 
-    `values` is a list of cells (such as texts, numbers or paths; None where missing), or a mapping from column
-    names to such lists.
+    `values` is a list of cells (such as texts, numbers or paths; None where missing) or, for several columns, a mapping
+    from their names to such lists.
     """
     reader = make_reader(name, recipe)
     if reader is None:
         raise ValueError(f"view {name!r} must be an array or a tensor, got {type(values).__name__}.")
-    cells = values if isinstance(values, Mapping) else {reader.columns[0]: values}
+    cells = values if isinstance(values, Mapping) else {reader.columns[0]: list(values)}
+    if cells is not values and len(reader.columns) > 1 and any(cell is not None for cell in cells[reader.columns[0]]):
+        raise ValueError(f"view {name!r} must be a mapping from its columns {', '.join(reader.columns)}, got a list.")
     columns = {str(column): _array(name, column, cells[column]) for column in cells}
     unknown = sorted(set(columns) - set(reader.columns))
     if unknown:

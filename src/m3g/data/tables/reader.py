@@ -46,7 +46,7 @@ class Reader(ABC):
         name: name of the view.
         columns: its columns in the table.
         processor: preprocessing of a pretrained model.
-        given: options of the view (`options`).
+        given: options of the view by name, set by the user or by an earlier fit.
     """
 
     kind: ClassVar[str]
