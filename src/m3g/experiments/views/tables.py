@@ -184,22 +184,27 @@ def _few_views(tests: list[Result]) -> str:
 
 
 def _grid(results: list[Result]) -> str:
-    """Return a table of the best setting of each arm and data set, with its validation score."""
+    """Return a table of the chosen setting of each arm and data set, with its validation score."""
     grids: dict[str, dict[str, list[tuple[float, str]]]] = {}
+    chosen: dict[tuple[str, str], str] = {}
     for row in results:
         labels = row["labels"]
+        arm, data = labels["arm"], labels["data"]
         if labels["stage"] == "grid":
             # A setting chosen before the batch size was tuned is not among the labels.
             change = {**(row.get("chosen") or {}), **grid_values(labels)}
             score = row["metrics"].get("validation") or 0.0
-            grids.setdefault(labels["arm"], {}).setdefault(labels["data"], []).append((score, setting(change)))
+            grids.setdefault(arm, {}).setdefault(data, []).append((score, setting(change)))
+        elif row.get("chosen"):
+            chosen[arm, data] = setting(row["chosen"] or {})
     sets = list(dict.fromkeys(data for by in grids.values() for data in by))
     rows = [["setting (validation %)", *sets]]
     for arm, by in grids.items():
         cells = []
         for data in sets:
             best = max(by[data], key=lambda pair: pair[0]) if data in by else None
-            cells.append("—" if best is None else f"{best[1]} ({100 * best[0]:.1f})")
+            # Of several equally good settings, the runs use the middle one.
+            cells.append("—" if best is None else f"{chosen.get((arm, data), best[1])} ({100 * best[0]:.1f})")
         rows.append([arm, *cells])
     return markdown(rows)
 
