@@ -24,10 +24,10 @@ DESCRIPTION = {
   m3g match a.npy b.npy c.npy --allow-unmatched    the same, but rows without a likely partner stay unmatched
 
 All files contain points of one space and have the same number of columns. Each line of the table is the most probable
-tuple of a row of the largest file (the first, if several have the same length): the number of one row of each file,
-counted from 0 (with --alternatives N, the N most probable tuples). The probability is that of exactly these partners
-under the best polymatching; the probabilities of all tuples of a row sum to 1. They depend on epsilon and are not
-calibrated.
+tuple of a row of the largest file (the first, if several have the same length). It contains the number of one row of
+each file, counted from 0. With --alternatives N, each row of the largest file has N lines. The probability is that of
+exactly these partners under the best polymatching; the probabilities of all tuples of a row sum to 1. They depend on
+epsilon and are not calibrated.
 
 With --one-to-one, every row is in exactly one tuple. The membership of a row is the estimated probability that it
 belongs with the other rows of its tuple, and the probability of a tuple is the smallest membership of its rows. On four
@@ -148,7 +148,10 @@ def run(args: Namespace, name: str) -> None:
 
 
 def _known(file: str, views: Sequence[str]) -> list[list[int]]:
-    """Return the row numbers of known objects; the columns of a table are ordered by their names if they match."""
+    """Return the row numbers of known objects.
+
+    If the column names of a table are the names of the files, its columns are put in the order of the files.
+    """
     import numpy as np
 
     from m3g.data.storage.readers import ArrayFiles

@@ -45,8 +45,8 @@ def search_page(title: str, head: Sequence[str], results: Mapping[str, Sequence[
 def cell_html(value: object, kind: str | None, folders: Folders, *, outside: bool) -> str:
     """Return a cell of a table as HTML: an image or a sound with its path, or text.
 
-    For a file that cannot be embedded, only the path is returned. Files outside `folders` are read only if `outside` is
-    True.
+    For a file that cannot be embedded, only the path is returned, and for a sound given as bytes an empty cell. Files
+    outside `folders` are read only if `outside` is True.
     """
     if isinstance(value, dict):  # the Hugging Face library `datasets` stores files as mappings
         value = value.get("bytes") or value.get("path")

@@ -22,7 +22,7 @@ class RandomCrops(Dataset[Batch]):
 
     Args:
         data: the data module that lists the files and their labels.
-        files: indices of the images in `data.files`. The `index` of a batch contains positions in this list.
+        files: indices of the images in `data.files`. The `index` of a batch contains positions in `files`.
     """
 
     def __init__(self, data: ImageData, files: Sequence[int]):

@@ -22,7 +22,8 @@ _HEADERS = {
     b"\x03\x00": np.lib.format.read_array_header_2_0,
 }
 _COMPRESSED = {"csr": scipy.sparse.csr_matrix, "csc": scipy.sparse.csc_matrix, "bsr": scipy.sparse.bsr_matrix}
-_SPARSE = ({"format", "shape", "data"}, {"indices", "indptr", "row", "col", "offsets"})  # required, and others
+# Names of the arrays of a sparse matrix: required ones, and others.
+_SPARSE = ({"format", "shape", "data"}, {"indices", "indptr", "row", "col", "offsets", "_is_array"})
 
 
 class Header(NamedTuple):
@@ -39,7 +40,7 @@ class Header(NamedTuple):
 
 
 def read_header(content: IO[bytes], size: int) -> Header:
-    """Read the header at the start of `size` bytes; reject Python objects, and arrays larger than the rest."""
+    """Read the header at the start of `size` bytes; reject Python objects, and arrays that require more bytes."""
     if content.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         raise ValueError("damaged, or not an .npy array")
     version = content.read(2)

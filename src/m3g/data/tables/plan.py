@@ -14,7 +14,7 @@ from m3g.data.tables.source import Source
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example of a pretrained model in a note
 FEW_TEXTS = 20_000  # with fewer rows, text is read as TF-IDF by default
-COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # of every kind, except `fitted`, set by m3g for tfidf
+COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # of all kinds; only `fitted` is of tfidf alone
 
 
 def plan_views(

@@ -44,7 +44,9 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
         return "done"
     with store.claim(spec.id) as claimed:
         if not claimed and distributed:
-            raise ValueError(f"run {spec.id} must be executed by one process at a time, but another is executing it.")
+            raise ValueError(
+                f"run {spec.id} must be executed by one torchrun launch at a time, but another process is executing it."
+            )
         if not claimed:
             return "busy"
         if store.finished(spec.id):
@@ -146,8 +148,8 @@ def run_pool(
 ) -> dict[str, str]:
     """Execute all runs with `jobs` processes and one progress display; return the errors by id.
 
-    A single job is executed in this process. Otherwise, up to `MAX_RESTARTS` killed workers are replaced. `added` is
-    the file of the user's data sets and losses, which every worker requires.
+    With `jobs=1`, all runs are executed in this process. Otherwise, up to `MAX_RESTARTS` killed workers are replaced.
+    `added` is the file of the user's data sets and losses, which every worker requires.
     """
     if jobs == 1:
         with Progress(specs, store, report) as progress:

@@ -1,7 +1,7 @@
 """Training of laptop runs without a Lightning trainer, because its start-up takes as long as a small run.
 
 `fit_quickly` executes the same steps as `m3g.training.train` (same module, loss, sampler, schedules, random numbers) in
-the lightweight loop, and resumes a killed run. A test compares the two functions.
+the loop of `m3g.training.loop.light`, and resumes a killed run. A test compares the two functions.
 """
 
 from __future__ import annotations

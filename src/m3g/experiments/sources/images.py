@@ -133,7 +133,8 @@ def read_fonts(source: Path | None) -> Arrays:
     with np.load(file, allow_pickle=False) as stored:
         missing = [name for name in (*STYLES, "chars") if name not in stored.files]
         if missing:
-            raise MissingData(f"{file} must have the styles {', '.join(STYLES)}, but lacks {', '.join(missing)}.")
+            names = ", ".join((*STYLES, "chars"))
+            raise MissingData(f"{file} must have the arrays {names}, but lacks {', '.join(missing)}.")
         return {name: stored[name] for name in (*STYLES, "chars")}
 
 

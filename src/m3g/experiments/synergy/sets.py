@@ -109,7 +109,10 @@ def composed(sources: Mapping[str, Rows], rule: Rule | None, random: np.random.G
 
 
 def built_in_digits(second: str, rule: Rule | None) -> Callable[[Path | None], Arrays]:
-    """Return a reader of three feature sets of the built-in digits; each view of an object is drawn independently."""
+    """Return a reader of three feature sets of the built-in digits.
+
+    Given the classes, the row of each view is drawn independently.
+    """
 
     def read(source: Path | None) -> Arrays:
         random = np.random.default_rng(0)
@@ -232,7 +235,7 @@ SETS: dict[str, SynergySet] = {
         for percent in (0, 25, 50, 75, 100)
     },
     "captions": SynergySet(
-        "four captions of four pictures, a sentence whose language selects one, its caption in another language",
+        "captions of four pictures, each in another language; a sentence whose language selects one; its caption",
         captions,
         ("captions", "language", "caption"),
         chance=0.25,

@@ -22,7 +22,7 @@ from m3g.solvers.shared.processes import read
 
 # Maximum change of the exponent of a tuple in one Newton step.
 MAX_STEP = 8.0
-# Maximum difference between the log scalings and those absorbed in the tables.
+# Maximum difference between the log scalings and those contained in the tables of the kernel (`SampledKernel.base`).
 MAX_LOG_CHANGE = 20.0
 # If the marginal error, which is at most 2 k · mass, exceeds COARSE · k · mass, one view is scaled to its weights, and
 # no Newton step is taken.
@@ -96,7 +96,7 @@ class SampledPoint:
             if converged or not small:
                 return solution
         pairs = self.coupling.pairs(all_edges(len(sizes)))
-        # The dtype of the tables determines the ridge of the Newton system.
+        # The dtype of the pair marginals determines the ridge of the Newton system.
         marginals = marginals.to(pairs[0, 1].dtype)
         return solve_newton(pairs, marginals, right, sizes, rtol=rtol, fixed=self.fixed)
 
@@ -154,7 +154,7 @@ class AscentResult:
     """Result of `ascend_dual`.
 
     Attributes:
-        point: the last point.
+        point: the last accepted point.
         possible_gain: (b,), estimated further increase of the dual, in units of epsilon: the gain of the last step
             times the squared ratio of the errors after and before it or, if no step was taken, the predicted gain of a
             Newton step.
@@ -178,8 +178,8 @@ def ascend_dual(
 ) -> AscentResult:
     """Take steps until the marginal error is at most `tol`, with at most `max_steps` evaluations of the dual.
 
-    Up to `further` additional steps follow while each of them more than halves the error. The ascent also ends if the
-    error stops decreasing near the relative rounding error `rounding` of the tables.
+    Up to `further` additional steps follow. The first one that does not more than halve the error is discarded and ends
+    them. The ascent also ends if the error stops decreasing near the relative rounding error `rounding` of the tables.
     """
     dual = SampledDual(kernel.with_base(log_scaling), target)
     state = init(dual, log_scaling)
@@ -201,7 +201,7 @@ def ascend_dual(
 
 
 def _rebased(dual: SampledDual, point: SampledPoint) -> SampledDual:
-    """Return the dual, with the log scalings of a point absorbed in its tables if they differ too much from the base.
+    """Return the dual; if the log scalings of a point differ too much from `kernel.base`, they become its base.
 
     This may be required at the first point already, because the factor that corrects its mass may exceed the range of
     float32.
