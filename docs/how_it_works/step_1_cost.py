@@ -9,8 +9,8 @@ vectors:
 
 .. math:: c(z_1, \dots, z_k) = 1 - \Bigl\lvert \tfrac1k \sum_l z_l \Bigr\rvert^2 .
 
-If the vectors agree, their mean is long (bold arrow) and the cost is near 0. If they point in different directions,
-they cancel each other and the cost is near 1.
+If the vectors agree, their mean is long (bold arrow) and the cost is near 0. The more they cancel each other, the
+shorter their mean, and the closer the cost to 1.
 """
 
 import matplotlib.pyplot as plt
