@@ -25,7 +25,7 @@ def orchids(source):
         return {name: stored[name] for name in ("petal", "leaf", "label")}
 
 
-@view_loss("mine", [{"loss_options.temperature": t} for t in (0.1, 0.2, 0.3, 0.4)], symmetric=True)
+@view_loss("mine", [{"loss_options.temperature": t} for t in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)], symmetric=True)
 class Mine(InfoNCEPairwise):
     """InfoNCE under another name."""
 '''
@@ -83,7 +83,7 @@ def test_an_added_loss_requires_no_files(file, tmp_path, capsys):
 def test_invalid_files_and_grids_are_errors(file, tmp_path):
     with pytest.raises(ValueError, match="--add must be a Python file that exists, got"):
         added.extend(str(tmp_path / "none.py"), None, tmp_path)
-    with pytest.raises(ValueError, match="grid must have 4 settings"):
+    with pytest.raises(ValueError, match="grid must have 6 settings"):
         added.view_loss("mine", [{}])
     with pytest.raises(ValueError, match="name must not be the name of an existing loss, got 'm3g'"):
-        added.view_loss("m3g", [{}] * 4)(None)
+        added.view_loss("m3g", [{}] * 6)(None)

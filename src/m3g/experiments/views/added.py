@@ -8,7 +8,7 @@ with all losses, an added loss on all sets whose files exist, including the buil
     @data_set("orchids", ["petal", "leaf", "smell"])
     def orchids(source): ...  # arrays by name, from the folder of --data
 
-    @view_loss("to-the-mean", [{"loss_options.weight": value} for value in (0.1, 0.3, 1.0, 3.0)])
+    @view_loss("to-the-mean", [{"loss_options.weight": value} for value in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)])
     class ToTheMean(ViewLoss): ...
 """
 
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from m3g import losses
 from m3g.experiments.engine.spec import Change
-from m3g.experiments.views.grids import FIXED, GRIDS
+from m3g.experiments.views.grids import FIXED, GRIDS, NUM_SETTINGS
 from m3g.experiments.views.sets import SETS, data_set, register_files
 
 __all__ = ["data_set", "extend", "view_loss"]
@@ -35,11 +35,11 @@ def view_loss(name: str, grid: Sequence[Change], **fixed: float | str) -> Callab
 
     Args:
         name: a new name; `m3g reproduce views --methods NAME` runs only this loss.
-        grid: four changes of the configuration, such as `{"loss_options.temperature": 0.1}`.
+        grid: six changes of the configuration, one per setting, such as `{"loss_options.temperature": 0.1}`.
         fixed: options of the loss common to all settings.
     """
-    if len(grid) != 4:
-        raise ValueError(f"grid must have 4 settings, like that of every other loss, got {len(grid)}.")
+    if len(grid) != NUM_SETTINGS:
+        raise ValueError(f"grid must have {NUM_SETTINGS} settings, like that of every other loss, got {len(grid)}.")
 
     def register(factory: Factory) -> Factory:
         losses.register(name, factory)

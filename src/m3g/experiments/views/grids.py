@@ -41,6 +41,7 @@ def _with_and_without_cca(temperatures: Sequence[float]) -> list[Change]:
     return [{TEMPERATURE: t, CANONICAL: canonical} for canonical in (False, True) for t in temperatures]
 
 
+NUM_SETTINGS = 6
 TEMPERATURE, RATE = "loss_options.temperature", "optim.learning_rate"
 TEMPERATURES = _each(TEMPERATURE, (0.025, 0.05, 0.1, 0.2, 0.5, 1.0))
 LEARNING_RATES = _each(RATE, (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2))
