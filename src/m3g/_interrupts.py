@@ -27,11 +27,11 @@ def started_by_command() -> bool:
 
 
 class _Handler:
-    """Handler of SIGINT that raises `KeyboardInterrupt`, after the import in progress if there is one.
+    """Handler of SIGINT that ends the process or, within `raising_interrupts`, raises `KeyboardInterrupt`.
 
     During an import, a `KeyboardInterrupt` may be discarded by a callback or a compiled module, surface as another
-    error, or change the exit code. During the imports at the start of a command, SIGINT therefore ends the process
-    immediately. During any other import, only a second SIGINT does; under torchrun, none does.
+    error, or change the exit code. It is therefore raised after the import, unless a second SIGINT ends the process
+    (not under torchrun). During the imports at the start of a command, the first SIGINT ends the process.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class _Handler:
 
 
 def _importer(frame: FrameType | None) -> FrameType | None:
-    """Return the frame of the outermost import in progress, or None."""
+    """Return the frame with the import statement of the outermost import in progress; None without imports."""
     importer = None
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):

@@ -169,8 +169,8 @@ def requested(args: Namespace) -> tuple[Config, Run]:
     epochs = given.pop("loop.epochs", None)
     if given or args.out is not None:
         raise ValueError(
-            "--resume must not be combined with settings other than --loop.epochs, because a run keeps its settings: "
-            "omit them, or start a new run."
+            "--resume must not be combined with --out or settings other than --loop.epochs, because a run keeps its "
+            "folder and settings: omit them, or start a new run."
         )
     run = Run(args.resume if args.resume else newest_run(Path("runs")))
     run.data_root = data_root(args)

@@ -18,7 +18,7 @@ from m3g.costs.pairwise_problem import LogKernels, PairwiseProblem
 from m3g.costs.problem import Cost, Problem
 
 AnySum = TypeVar("AnySum", bound="SumProblem")
-# Minimum number of tuples for which the cost tensor of a sum is computed in parts.
+# Minimum number of tuples for which the cost tensor of a sum is computed in slabs.
 LARGE = 2**16
 
 
@@ -85,7 +85,7 @@ class SumCost(Cost):
         return sum(weight * slope for (weight, _), slope in zip(self.terms, slopes) if slope) if all(slopes) else None
 
     def query(self, views: Tensor, view: int, *, mask: Tensor | None = None) -> Tensor:
-        """Return the queries of all terms, each multiplied by its fraction of the slope, concatenated."""
+        """Return the concatenated queries of all terms, each multiplied by the share of its term in the total slope."""
         k = views.shape[-3]
         parts = [cost.query(views, view, mask=mask) for _, cost in self.terms]
         slopes = [weight * (cost.slope(k) or 0.0) for weight, cost in self.terms]
@@ -119,7 +119,7 @@ class RestrictedCost(Cost):
         >>> cost = m3g.CircularVariance()[:0.5] + m3g.MultilinearProduct()[0.5:]
         >>> cost
         CircularVariance(scale='definition')[:0.5] + MultilinearProduct()[0.5:]
-        >>> tuple(cost(torch.rand(3, 4, 8)).tensors[0].shape)  # the points of all views in the first half
+        >>> tuple(cost(torch.rand(3, 4, 8)).tensors[0].shape)  # first half of the features of all 3 x 4 points
         (1, 12, 4)
     """
 

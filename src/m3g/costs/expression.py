@@ -22,7 +22,7 @@ _TERM = re.compile(
 def read_cost(text: str, named: Mapping[str, Callable[[], Cost]]) -> Cost:
     """Parse a cost expression: terms `weight * name[start:stop]` joined by "+"; weight and range are optional.
 
-    In a range, a whole number is the index of a feature; a number with a decimal point is a fraction of all features.
+    In a range, a whole number is the index of a feature; any other number, such as 0.5, is a fraction of all features.
 
     Example:
         >>> from m3g.costs import NAMED

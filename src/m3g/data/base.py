@@ -43,17 +43,17 @@ class EpochLoader(DataLoader[Batch]):
 
 
 class ViewsData(LightningDataModule):
-    """Base class of data modules. A subclass sets the attributes below and `datasets` in its constructor.
+    """Base class of data modules. A subclass sets `datasets` and the attributes below, unless their defaults apply.
 
     `datasets` contains a dataset for each split. The method `__getitems__` of a dataset maps a list of rows to a
     `Batch`, so that a batch is read as a whole. In training, the list contains the draws of `EpochSampler`; otherwise,
     it contains row numbers.
 
     Attributes:
-        k: number of views.
-        view_names: their names.
+        k: number of views, the length of `view_names`.
+        view_names: names of the views.
         view_shapes: the shape of one sample of each view.
-        num_classes: number of classes, None for unlabelled data.
+        num_classes: number of `class_names`, None for unlabelled data.
         class_names: names of the classes, None for unlabelled data.
         scaling: per view, the offset and divisor of its features, or None; may be empty if no view is scaled.
         view_kinds: per view, image, audio, text, tfidf, vector, table or signal; None if the kinds follow from the

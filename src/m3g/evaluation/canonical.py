@@ -32,7 +32,8 @@ def principal_basis(view: Tensor, *, rank: int | None = None, rows: int | None =
 
     Args:
         view: (n, d), zero in missing rows.
-        rank: maximum number of directions; None means no maximum. Directions without variance are always omitted.
+        rank: maximum number of directions; None means no maximum. Directions without variance are omitted, except
+            that a constant view keeps one.
         rows: the number of rows that are present; None counts all.
     """
     view = view.double()

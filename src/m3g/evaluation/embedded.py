@@ -23,8 +23,8 @@ class Embedded:
 
     Attributes:
         embeddings: (k, n, d) in one space; None if the views have no common space.
-        features: k tensors (n, d_l), encoder outputs before the projectors, or k tensors (n, ...), inputs; the sizes
-            may differ.
+        features: k tensors, either encoder outputs before the projectors (n, d_l), or inputs (n, ...); the sizes may
+            differ between views.
         labels: (n,), None for unlabelled data.
         mask: bool (k, n), True where an object has a view; None if all are present.
         index: (n,), row numbers in the user's files, if known.

@@ -75,11 +75,12 @@ def without_views(
 ) -> Missing:
     """Return the scores of subsets of the views and of drop rates, as plain values for `results.json`.
 
-    `linear` and `linear_raw` require labels. The result has these keys:
+    The result has these keys:
 
     - `subsets`: one mapping per subset, with the indices of its `views`, the accuracy `linear` of the probe, and
       `recall_at_1`, which is None if all views are shown. With `raw`, also `linear_raw`, the accuracy of a probe on the
-      concatenated inputs, in which the mean of the training rows replaces missing views.
+      concatenated inputs, in which the mean of the training rows replaces missing views. `linear` and `linear_raw`
+      require labels. A score is None if no row can be scored.
     - `curve`: lists of equal length: `share`, the drop rates (probabilities with which entries are dropped), and the
       scores above at these rates, means of three draws. Every object keeps at least one view, so the fraction of
       missing entries is lower.

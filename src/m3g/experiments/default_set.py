@@ -87,7 +87,7 @@ def settings(loss: str, *, temperature: float | None = None, dropout: float = 0.
 def grid_config(loss: str, *, temperature: float, dropout: float, seed: int) -> Config:
     """Return the configuration of a run: one split per seed, and triples of views for M3G."""
     config = settings(loss, temperature=temperature, dropout=dropout, seed=seed)
-    # Split 0 is the one on which the defaults of `m3g train` were chosen.
+    # Split 0 is not used, because the defaults of `m3g train` were chosen on it.
     config.data_options = {"split_seed": seed + 1}
     if loss == "m3g":
         config.views_per_step = 3

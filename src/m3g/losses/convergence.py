@@ -49,7 +49,7 @@ class SolveReport:
 
 
 def raise_or_warn(solution: Solution) -> None:
-    """Raise if the solve failed, and warn if it stopped early; an untrusted solve has already warned."""
+    """Raise if the solve failed, and warn if it stopped early; with `Result.UNTRUSTED`, the solver has warned."""
     if solution.result is Result.UNTRUSTED:
         return
     if solution.result is Result.OUT_OF_RANGE:

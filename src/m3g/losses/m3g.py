@@ -38,7 +38,7 @@ def _untraced(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache
 def _exclude_from_tracing() -> None:
-    """Exclude `M3GLoss` from tracing; not called on import, because `torch.compiler` is slow to import."""
+    """Exclude `M3GLoss._outside_graph` from tracing; not on import, because `torch.compiler` is slow to import."""
     M3GLoss._outside_graph = _untraced(M3GLoss._outside_graph)  # type: ignore[method-assign]
 
 

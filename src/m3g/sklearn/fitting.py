@@ -87,7 +87,7 @@ class EarlyStopping:
         return self.best.since >= LoopSettings.patience
 
     def restore(self) -> None:
-        """Load the selected weights into the network."""
+        """Load the best weights, or their average with those of linear CCA (`BestWeights`), into the network."""
         self.net.load_state_dict(self.best.selected_weights(self._contributions))
 
     def _evaluate(self, epoch: int) -> None:

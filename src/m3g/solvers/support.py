@@ -15,7 +15,10 @@ from m3g.solvers.solution import Solution
 
 @dataclass(frozen=True)
 class Support:
-    """Points of positive weight: their indices in each view, and the sizes of the views with all points."""
+    """Points of positive weight: their indices in each view.
+
+    `sizes` are those of the full views, with points of weight zero.
+    """
 
     rows: tuple[Tensor, ...]
     sizes: tuple[int, ...]

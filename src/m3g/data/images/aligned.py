@@ -18,7 +18,7 @@ from m3g.data.splits import SPLITS, Split
 
 
 class AlignedDomains(ViewsData):
-    """Base class of data modules whose views are the seen domains.
+    """Base class of data modules whose views are the seen domains, those that are not held out for testing.
 
     An object, called *point* in the options, is a tuple of images of one class, one per seen domain. A batch has n
     objects of different random classes.

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Domains(AlignedDomains, ImageData):
-    """Images of the same classes in several domains, which are the views.
+    """Images of the same classes in several domains; the views are the seen domains, those that are not held out.
 
     An object, called *point* in the options, is a tuple of images of one class, one per seen domain. A batch has n
     different random classes and, for each, one random image per seen domain (`ClassAlignedSampler`). In validation and
@@ -32,7 +32,7 @@ class Domains(AlignedDomains, ImageData):
     relative to root (`clipart/aircraft_carrier/clipart_001_000001.jpg 0`). The validation split is drawn from the
     training lists.
 
-    Truncated and invalid images are skipped, as in `ImageFolders`. Classes missing from a domain form no objects.
+    Truncated and invalid images are skipped, as in `ImageFolders`. Classes missing from a seen domain form no objects.
 
     Args:
         root: the folder.
@@ -43,7 +43,7 @@ class Domains(AlignedDomains, ImageData):
         batch_size: classes per step and process.
         points_per_epoch: objects per epoch, rounded down to whole batches; by default, the average number of training
             images per seen domain.
-        val, test: fractions of the images held out, stratified by class; with list files only `val` is used.
+        val, test: fractions of the images in these splits, stratified by class; with list files only `val` is used.
         split_seed: seed of the split.
         seed: seed of batches and augmentations.
         augment_on: `worker` augments in the process that reads the images; `device` augments on the accelerator after

@@ -15,7 +15,8 @@ from pathlib import Path
 from m3g.data.storage import limits
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16  # lines after the first that determine the separator, and characters of each
+# The separator is determined by the first line and at most SAMPLED_LINES others, of at most SAMPLED_LENGTH characters.
+SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16
 
 
 def read_names(content: BufferedReader, suffix: str) -> tuple[str, list[str]]:

@@ -139,7 +139,7 @@ def _rows_from_columns(content: Mapping[str, object]) -> list[dict[str, object]]
 
 
 def _table_from_rows(entries: Iterable[object], size: int) -> pa.Table:
-    """Return a table of rows, mappings from column names to cells; `size` is the file size in bytes."""
+    """Return a table; each entry is a row, a mapping from column names to cells. `size` is the file size in bytes."""
     columns: dict[str, dict[int, object]] = {}  # cells by row, because rows may lack most columns
     number = 0
     for entry in entries:

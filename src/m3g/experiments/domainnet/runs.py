@@ -33,7 +33,8 @@ from m3g.experiments.sources.images import STYLES, TREES, check_paper_domains, p
 
 METHODS = ("m3g", "infonce-ave", "infonce-pwe", "byol-ave", "byol-pwe")
 RATES = (1e-2, 3e-3, 3e-2)  # temperatures are compared at the first rate
-WIDE_TEMPERATURES = (*TEMPERATURES, 1.0)  # on the fonts, the largest value of the common grid was chosen
+# Extended by 1.0, because the largest value of the common grid was chosen on the fonts.
+WIDE_TEMPERATURES = (*TEMPERATURES, 1.0)
 STEPS = 1000
 LENGTHS = (200, 3000)  # other numbers of steps, for the methods `LENGTHS_OF`
 LENGTHS_OF = ("m3g", "infonce-pwe")
@@ -99,9 +100,9 @@ def laptop_config(data: str, method: str, held_out: str, *, seed: int, steps: in
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield, for every data set, the grids, up to three seeds, the references and all other seeds.
+    """Yield, for every data set: the grids, the first three seeds, the references, and the other seeds.
 
-    Other numbers of steps and the controls, only for fonts, are before the other seeds.
+    For fonts, the other seeds are preceded by runs with other numbers of steps and by the control arms.
     """
     rates = RATES[:1] if request.miniature else RATES
     for data, domains in DOMAINS.items():

@@ -9,13 +9,14 @@ from typing import cast
 from m3g.experiments.engine.spec import Candidate, Change, Labels, Request, RunSpec
 
 TEMPERATURE, RATE = "loss_options.temperature", "optim.learning_rate"
-Values = Mapping[str, tuple[str, Sequence[float]]]  # per family of losses, the tuned option and its values
+# The tuned option and its values, by family of losses: the name up to the first hyphen, such as "infonce".
+Values = Mapping[str, tuple[str, Sequence[float]]]
 TEMPERATURES = (0.03, 0.06, 0.12, 0.25, 0.5)  # the common grid; some experiments extend or replace it
 LENGTHS = (50, 100, 400, 800)  # other numbers of steps; some experiments have their own
 
 
 def grid(method: str, values: Values, rates: Sequence[float]) -> list[Change]:
-    """Return the grid of a method: learning rate and, if it has one, epsilon or temperature.
+    """Return the grid of a method: learning rates and, if its family is in `values`, epsilons or temperatures.
 
     Example:
         >>> grid("byol-pwe", {"m3g": ("epsilon", (0.1,))}, (1e-3, 3e-3))

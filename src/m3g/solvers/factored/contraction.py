@@ -1,13 +1,13 @@
 """Contraction of kernels of all pairs of views, by matrix products.
 
-One view c is the pivot, and the other views are divided into two groups A and B. Let α and β be tuples of points of A
-and of B, and let
+One view c is the pivot, and the other views are divided into two groups A and B. The leading view is the first of A.
+Let α and β be tuples of points of A and of B, and let
 
 - L[α, c] be the product of the kernels within A and between A and the pivot,
 - R[β, c] the product of the kernels within B and between B and the pivot,
 - W[α, β] the product of the kernels between A and B,
 
-with the scalings included. The joint marginals are then
+with the scalings of A and of the pivot included in L, and those of B in R. The joint marginals are then
 
     M = W ∘ (L Rᵀ)  of A and B,      L ∘ (W R)  of A and the pivot,      R ∘ (Wᵀ L)  of B and the pivot.
 
@@ -89,7 +89,7 @@ class CompleteContraction(Contraction):
             self.between = self._stored[0]
 
     def _allocate(self, num_slabs: int) -> list[Tensor | None]:
-        """Return memory for W, one tensor per slab, and allocate both buffers."""
+        """Return memory for W, one tensor per slab, and allocate `joint_buffer` and `scaled_buffer`."""
         b, beta, c = self.right.shape
         rows = self.left.shape[1] // self.sizes[self.lead] * self.slabs[0][1]  # the first slab is the largest
         slab, across = b * rows * beta, b * beta * c
@@ -201,7 +201,7 @@ class CompleteContraction(Contraction):
     ) -> tuple[Tensor, ...]:
         """Return M, the joint marginal of A and the pivot, Wᵀ L, and the scaling of the leading view, for one slab.
 
-        Wᵀ L, a sum over the leading view, is added to `added_to`, the sum over other slabs, if given.
+        Wᵀ L, a sum over the leading view, is added to `added_to`, the sum over the previous slabs, if given.
         """
         buffer = None if self.joint_buffer is None else self.joint_buffer[:, : left.shape[1]]
         joint = torch.bmm(left, right.transpose(1, 2), out=buffer).mul_(between)
@@ -247,7 +247,7 @@ class CompleteContraction(Contraction):
         return joined, torch.cat(with_pivot, 1), total, torch.cat(scalings, 1)
 
     def others(self, pairs: dict[Edge, Tensor]) -> Tensor:
-        """Return the marginals of all views except the leading one, concatenated: (b, N - n)."""
+        """Return the marginals of all views except the leading one, concatenated: (b, sum of their sizes)."""
         lead, others = self.lead, [l for l in range(len(self.sizes)) if l != self.lead]
         if lead == 0:
             return torch.cat([pairs[0, l] for l in others], 2).sum(1)

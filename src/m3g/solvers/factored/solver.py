@@ -41,10 +41,10 @@ from m3g.solvers.shared.processes import Shard, processes
 from m3g.solvers.shared.solver import Result, Solver
 from m3g.solvers.solution import Solution
 
-# Without `fixed_steps`, number of tuples up to which kernels of ones replace missing edges: a complete graph is fast.
+# Number of tuples up to which kernels of ones replace missing edges (pairs of views without a cost), because a complete
+# graph of few tuples is fast. With `fixed_steps`, kernels of ones always replace them.
 FEW_TUPLES = 2**20
-# Number of points N up to which Newton steps, which require all pair marginals, are taken on a graph with missing
-# edges.
+# Number of points N up to which Newton steps, which require all pair marginals, are taken with missing edges.
 NEWTON_SIZE = 2048
 # Maximum number of tuples of a solve in the log domain.
 STREAMED_TUPLES = 2 * 10**7

@@ -32,8 +32,8 @@ class Rows(Generic[Table]):
         count: number of rows.
         step: rows per chunk. If it is at least `count`, all rows are computed once and stored; otherwise every pass
             recomputes them.
-        shared: if several processes share the solve, compute only the rows of this process. Use `joined` or `summed`
-            to combine the results of all processes.
+        shared: if several processes share the solve, compute only the rows of this process, unless there are fewer
+            rows than processes. Use `joined` or `summed` to combine the results of all processes.
 
     Example:
         >>> squares = Rows(lambda rows: [i * i for i in range(rows.start, rows.stop)], count=5, step=2)
@@ -124,7 +124,7 @@ def systematic_draws(weights: Tensor, count: int, draws: Draws) -> Tensor:
 def draw_from_rows(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> Tensor:
     """Draw a point for each row index in `rows` (b, c), in proportion to that row of table · column (b, s, n): (b, c).
 
-    The level (b, c), a uniform random number, selects the point by the inverse of the cumulative distribution.
+    The level, a uniform random number in `levels` (b, c), selects the point by the inverse cumulative distribution.
     """
     b, _, n = table.shape
     batch = torch.arange(b, device=table.device).unsqueeze(1)
@@ -138,9 +138,9 @@ def draw_from_rows(table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) 
 
 
 def draw_from_chunk(out: Tensor, table: Tensor, column: Tensor, rows: Tensor, levels: Tensor) -> None:
-    """Write into `out` (b, c) the points that `draw_from_rows` would return, for the row indices within the table.
+    """Write into `out` (b, c) the points that `draw_from_rows` would return, for the row indices within `table`.
 
-    Other rows are in other chunks.
+    `table` is a chunk of a larger table, and the indices are relative to its first row. Other indices are skipped.
     """
     chosen = ((rows >= 0) & (rows < table.shape[1])).nonzero(as_tuple=True)
     step = chunk_rows(len(chosen[0]), table.shape[2] * table.element_size(), table.device)

@@ -23,7 +23,7 @@ def dry_run(config: Config, *, data: ViewsData | None = None, trust: bool = Fals
     rows = data.num_rows("train")
     number = min(data.batch_size, rows)
     if number < 2:
-        raise ValueError(f"data must have at least 2 training rows to compare, got {number}.")
+        raise ValueError(f"a batch must have at least 2 training rows to compare, got {number}.")
     batch = data.on_after_batch_transfer(training_rows(data, list(range(number))), 0)
     place(module, config, per_epoch=max(1, rows // data.batch_size))
     module.configure_optimizers()

@@ -186,7 +186,10 @@ def _columns(frame: Frame) -> Columns:
 
 
 def _content(cell: object) -> bytes | None:
-    """Return the content of an image file; a PIL image is encoded as PNG, with less common modes converted to RGB."""
+    """Return the content of an image file; bytes are such a content, and None is returned as it is.
+
+    A PIL image is encoded as PNG, with less common modes converted to RGB.
+    """
     if cell is None or isinstance(cell, bytes):
         return cell
     if is_picture(cell):

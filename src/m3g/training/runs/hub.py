@@ -41,7 +41,7 @@ def fetch(
 
     Args:
         repository: USER/NAME, or USER/NAME@REVISION.
-        revision: a branch, tag or commit; by default `main`.
+        revision: a branch, tag or commit; by default the one in `repository`, otherwise `main`.
         token: access token for private repositories; None uses that of `hf auth login`.
         local_files_only: do not connect; `HF_HUB_OFFLINE=1` has the same effect.
     """

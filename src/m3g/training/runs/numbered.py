@@ -11,7 +11,7 @@ from pathlib import Path
 
 from m3g.training.runs.files import cannot_write
 
-RESERVED: set[Path] = set()  # empty folders that this process has created for its runs
+RESERVED: set[Path] = set()  # folders of the current runs of this process, created by `reserved`
 
 
 def make_numbered(parent: Path, name: str) -> Path:
