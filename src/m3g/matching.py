@@ -214,7 +214,7 @@ def _validated_known(known: Sequence[Sequence[int]] | Tensor, sizes: list[int]) 
 def _one_to_one(
     solution: Solution, cost: Cost, views: list[Tensor], threshold: float, known: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return a one-to-one matching, with a threshold sorted by the anchor's rows, and its membership probabilities."""
+    """Return a one-to-one matching, sorted by the anchor's rows if `threshold` > 0, and its memberships."""
     tuples = round_coupling(cost, views, [solution.pair_marginal(0, m) for m in range(1, len(views))])
     slope, shift = 1.0, 0.0
     if known is not None:

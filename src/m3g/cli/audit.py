@@ -19,8 +19,8 @@ DESCRIPTION = {
   m3g audit runs/m3g-1 --count 100 --out entries.csv      write the 100 least reliable entries to a file
 
 Columns: row of the data, view, reliability from 0 to 1, the most similar row if it is not the entry's own, and the
-cosines of the entry with that row and with its own row. Without --count, a view is omitted if its entries in held-out
-rows, too, often resemble other rows. mismatch.csv in the run folder contains the reliability of all evaluated
+cosines of the entry with that row and with its own row. Without --count, a view is omitted if even its entries in
+held-out rows often resemble other rows. mismatch.csv in the run folder contains the reliability of all evaluated
 entries."""
 }
 TITLES = ("row", "view", "reliability", "likely row", "cosine", "cosine to own row")

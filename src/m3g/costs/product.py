@@ -27,7 +27,7 @@ class MultilinearProduct(Cost):
     detects dependence among all views even if they are pairwise independent.
 
     With a mask, a missing point is replaced by the neutral factor :math:`1 / \sqrt d` in every feature, so that the
-    cost of its tuple is that of the other views. `M3GLoss` passes no mask to this cost: it replaces missing points by
+    cost of its tuple is that of the other views. `M3GLoss` passes no mask to this cost, but replaces missing points by
     the mean of the present views.
 
     Shapes: views (..., k, n, d), or k tensors (..., n_l, d); costs (b, n_1, …, n_k) for a batch of b problems.

@@ -97,7 +97,7 @@ class EpochSampler(DistributedSampler[Draw]):
         return rows
 
     def resume(self, *, epoch: int, batches: int) -> None:
-        """Let the next iteration skip the first `batches` batches of this process, provided that it is of `epoch`."""
+        """Let the next iteration, if it is over epoch `epoch`, skip the first `batches` batches of this process."""
         if not 0 <= batches <= self.num_steps:
             raise ValueError(f"batches must be a number from 0 to {self.num_steps}, got {batches}.")
         self._skip = (epoch, batches)
@@ -162,7 +162,7 @@ class ClassAlignedSampler(EpochSampler):
         if self.step_rows <= len(self.classes):
             return random.permutation(len(self.classes))[: self.step_rows]
         per_process = [random.permutation(len(self.classes)) for _ in range(self.num_replicas)]
-        # Interleaved, because process r uses every world-th entry.
+        # Interleaved, because each process uses every world-th row.
         return np.stack([classes[: self.batch_size] for classes in per_process], axis=1).reshape(-1)
 
 

@@ -29,9 +29,9 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
     restored.
 
     Args:
-        encoder: an `nn.Module`, or a method of one, that processes rows independently. Batch normalisation in training
-            mode does not, and is rejected. `DistributedDataParallel` synchronises the gradients once, whether it wraps
-            the encoder or a module that calls this function.
+        encoder: an `nn.Module`, or a method of one, that processes rows independently. Batch normalisation with the
+            statistics of the batch does not, and is rejected. `DistributedDataParallel` synchronises the gradients
+            once, whether it wraps the encoder or a module that calls this function.
         inputs, named_inputs: arguments of the encoder. All tensors, including those in lists, tuples and mappings, have
             n rows in dimension 0 and are split; anything else is passed to every call.
         chunk_size: rows per chunk.

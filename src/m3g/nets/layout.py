@@ -13,7 +13,7 @@ MIN_SIDE = 8
 def image_shape(shape: Sequence[int]) -> tuple[int, int, int] | None:
     """Return (channels, height, width) of a sample shaped like an image; None for other shapes.
 
-    A shape without channels is that of an image only if it is square.
+    A shape without channels is that of an image only if it is square. Each side must be at least `MIN_SIDE`.
 
     Example:
         >>> image_shape((3, 32, 24)), image_shape((32, 24, 3)), image_shape((28, 28)), image_shape((6, 3000))

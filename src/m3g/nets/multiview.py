@@ -75,7 +75,7 @@ class MultiViewNet(nn.Module):
     @staticmethod
     def _per_view(modules: nn.ModuleList, k: int) -> list[nn.Module]:
         if len(modules) not in (1, k):
-            raise ValueError(f"views must be {len(modules)} tensors, one per encoder, got {k}.")
+            raise ValueError(f"views must be {len(modules)} tensors, one per encoder or projector, got {k}.")
         return list(modules) * (k if len(modules) == 1 else 1)
 
 

@@ -45,8 +45,8 @@ def search_page(title: str, head: Sequence[str], results: Mapping[str, Sequence[
 def cell_html(value: object, kind: str | None, folders: Folders, *, outside: bool) -> str:
     """Return a cell of a table as HTML: an image or a sound with its path, or text.
 
-    For a file that cannot be embedded, only the path is returned, and for a sound given as bytes an empty cell. Files
-    outside `folders` are read only if `outside` is True.
+    If a file cannot be embedded, the cell contains only its path, or nothing if the file was given as bytes. Sounds
+    given as bytes are never embedded. Files outside `folders` are read only if `outside` is True.
     """
     if isinstance(value, dict):  # the Hugging Face library `datasets` stores files as mappings
         value = value.get("bytes") or value.get("path")

@@ -101,7 +101,8 @@ def _sampled(problem: Problem) -> tuple[float, float]:
             "cost must be a named cost, a PairwiseCost or a sum of these with solver='sampled', "
             f"got {type(problem).__name__}."
         )
-    # Per entry of the tables: its terms (two operations per feature, or one per view), an exponential, two sums.
+    # Per entry of the tables, one per sample and point: its terms (two operations per feature, or one per view), an
+    # exponential, two sums.
     terms = problem.k if problem.kernel_form == "pairs" else 2 * sum(tensor.shape[-1] for tensor in problem.tensors)
     limit = STORED_FRACTION * memory_limit(problem.device) / problem.num_batch
     return entries * (terms + 14), min(entries * problem.dtype.itemsize, limit)
@@ -119,8 +120,8 @@ class Auto(Solver):
     """Automatic choice of a solver: `Factored` for costs that are sums over pairs of views, `Dense` for other costs.
 
     If the chosen solver would exceed the memory limit or `max_flops`, or if epsilon is too small for it, the solution
-    is estimated by `Sampled`, with an `EstimatedWarning`. Three kinds of costs are never sampled: dense tensors,
-    functions of k points and sums with such a function, and pairwise costs without a term for some pair of views.
+    is estimated by `Sampled`, with an `EstimatedWarning`. Three kinds of costs are never sampled: dense tensors;
+    functions of k points, alone or in a sum; and pairwise costs without a term for some pair of views.
 
     Args:
         seed, generator: options of `Sampled`, if it is used.
@@ -184,6 +185,7 @@ class Auto(Solver):
 def _can_be_sampled(problem: Problem) -> bool:
     """Return whether a problem may be sampled.
 
-    It may not if some pair of views has no cost, because an exact solve is then usually cheap.
+    It may not if `Sampled` does not support its cost, or if its cost is a sum over pairs without a term for some pair
+    of views, because an exact solve is then usually cheap.
     """
     return problem.kernel_form is not None and (problem.complete or not problem.by_pairs)

@@ -1,4 +1,4 @@
-"""Table 3, from finished runs."""
+"""Tables in the form of the paper's Table 3, from finished runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def scores(rows: list[Result], metric: str = "shots") -> Scores:
-    """Return the balanced accuracy (`shots`) or the accuracy by arm, number of labels and seed; M3G first."""
+    """Return the balanced accuracy (`shots`) or the accuracy by arm, labels per class and seed; M3G first."""
     values: Scores = {}
     for row in sorted(rows, key=lambda row: (row["labels"]["arm"] != OURS, row["labels"]["arm"])):
         for s, value in row["metrics"].get(metric, {}).items():
@@ -83,14 +83,14 @@ def _table(arms: Scores, title: str = "balanced accuracy %") -> str:
 
 
 def _references(set_results: list[Result]) -> str:
-    """Return a table of the scores of the inputs, and of the same network trained on all training labels."""
+    """Return a table of the scores of `REFERENCES`: inputs, and the arms' network trained on all training labels."""
     references = scores([row for row in set_results if row["labels"]["stage"] == "reference"])
     rows = {f"s = {s}": {name: _cell(by, s) for name, by in references.items()} for s in _shots(references)}
     return reference_table("references, balanced accuracy %", rows)
 
 
 def _comparisons(arms: Scores, data: str) -> list[str]:
-    """Return, for each number of labels, a title and a table of the differences between M3G and the others."""
+    """Return, per number of labels per class, a title and a table of the differences between M3G and other arms."""
     parts = []
     for s in _shots({OURS: arms.get(OURS, {})}):
         table = difference_table(at(arms, s), OURS, test_to_train=OVERLAP[data])

@@ -141,7 +141,7 @@ def describe(
     left = [spec for spec in specs if spec.id not in results]
     lines = [
         f"runs        {len(specs)}, of which {len(done)} are finished",
-        f"            {len([s for s in specs if s.candidates])} of them use a setting chosen on validation",
+        f"            {len([s for s in specs if s.candidates])} of all runs use a setting chosen on validation",
     ]
     trained = [s for s in specs if "config" in s.settings and s.settings.get("reference") != "raw"]
     if trained:

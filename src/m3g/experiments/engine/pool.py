@@ -67,7 +67,7 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
                 "settings": settings,
                 "chosen": chosen,
                 "metrics": metrics,
-                "seconds": round(seconds, 2),  # of the last attempt
+                "seconds": round(seconds, 2),  # of the last attempt, or of the equal run
             },
         )
         if not keep:

@@ -35,7 +35,8 @@ class Swept:
     Attributes:
         log_scaling: (b, N).
         scalings: scalings of K, k tensors (b, n_l).
-        error: (b,), the marginal error, and `worst`, its maximum over the batch.
+        error: (b,), the marginal error.
+        worst: the maximum of the error over the batch; infinite after an overflow.
         num_steps: number of sweeps.
     """
 
@@ -66,7 +67,7 @@ def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: 
     error: Tensor | None = None
     previous: Tensor | None = None
     joints_a = reduced_joints(kernel.lead_sums(), parts_a)
-    num_steps, plain = 0, 1 - FIRST_SWEEPS  # `plain` counts the sweeps since the last extrapolation
+    num_steps, plain = 0, 1 - FIRST_SWEEPS  # `plain`: sweeps since the last extrapolation; starts below 0 to delay it
     while True:
         before = parts_a
         parts_a, products_a = group_update(joints_a, targets_a, ROUNDS)

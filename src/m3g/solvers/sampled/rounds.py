@@ -54,8 +54,9 @@ POOR_PROPOSAL_ERROR = 0.15
 # successive epsilons.
 MAX_EXPONENT_RANGE = 30.0
 EPSILON_RATIO = 4.0
-# Maximum number of larger epsilons for a trusted result, one fewer for a cost with local maxima. Beyond it, Gibbs
-# chains may not reach all tuples with mass, and a validation sample would not detect this.
+# Maximum number of larger epsilons for a trusted result, one fewer for a cost whose kernel has local maxima
+# (`LogKernel.has_local_maxima`). Beyond it, Gibbs chains may not reach all tuples with mass, and a validation sample
+# would not detect this.
 MAX_STAGES = 2
 # Minimum number of Gibbs chains of the cross-check. Costs with local maxima require more: 64 chains missed some maxima.
 MIN_CHAINS = 64
@@ -114,7 +115,8 @@ class Rounds:
         self.problem, self.target, self.draws = problem, target, draws
         self.epsilon, self.tol, self.rank, self.max_steps = epsilon, tol, rank, max_steps
         self.log_kernel = log_kernel_of(problem, epsilon)
-        # If sizes and weights are equal, the true matching, which every list contains, has the required marginals.
+        # Anchors (tuple_kernel.py) are not required if sizes and weights are equal: the true matching, which every list
+        # of tuples contains, then has the required marginals.
         sizes = problem.sizes
         uniform = all_equal(sizes) and bool((target == target[:, :1]).all())
         self.anchors = anchors_of(target, sizes)[:, : 0 if uniform else None]
