@@ -87,7 +87,7 @@ def stacked_views(views: Tensor, *, name: str = "views") -> Tensor:
     if not views.is_floating_point():
         raise ValueError(f"{name} must be floating point tensors, got {views.dtype}.")
     if views.numel() == 0:
-        raise ValueError(f"{name} must have at least one point per view, got shape {shape_of(views)}.")
+        raise ValueError(f"{name} must have no dimension of size 0, got shape {shape_of(views)}.")
     return views
 
 
@@ -114,7 +114,7 @@ def view_sequence(views: Views, *, name: str = "views") -> list[Tensor]:
                 f"got {shape_of(first)} in view 0 and {shape_of(view)} in view {l}."
             )
         if view.numel() == 0:
-            raise ValueError(f"{name} must have at least one point per view, got shape {shape_of(view)} in view {l}.")
+            raise ValueError(f"{name} must have no dimension of size 0, got shape {shape_of(view)} in view {l}.")
         if view.device != first.device:
             raise ValueError(
                 f"{name} must be on one device, got {first.device} in view 0 and {view.device} in view {l}."
@@ -193,14 +193,15 @@ def masked_and_scaled(
 
 
 def _lengths(points: Tensor) -> Tensor:
-    """Return the norms |x| (..., 1), computed in float64 if the squares could overflow or underflow in float32.
+    """Return the norms |x| (..., 1), computed in float64 unless the squares are known to be in the range of float32.
 
-    This does not apply to mps, which has no float64.
+    On mps, which has no float64, they are always computed in the type of the points.
     """
     norms: Tensor = torch.linalg.vector_norm(points, dim=-1, keepdim=True)
     if points.dtype == torch.float64 or points.device.type == "mps":
         return norms
-    # On accelerators, for fake tensors, during tracing and under torch.func, the host must not read the range of norms.
+    # On accelerators, for fake tensors, during tracing and under torch.func, the host must not read the range of norms,
+    # so float64 is always used.
     unreadable = points.device.type != "cpu" or torch.compiler.is_compiling() or type(norms) is not Tensor
     if not unreadable and not torch._C._functorch.is_functorch_wrapped_tensor(norms):
         shortest, longest = norms.detach().aminmax()
@@ -222,7 +223,7 @@ def _raise_for_first(invalid: Tensor, views: Tensor, name: str, required: str) -
     elif bool((vector == 0).all()):
         what = "a zero vector, which normalize=True cannot scale to unit length,"
     else:
-        what = "values too large for their norm to be represented"
+        what = "values too large or too small for their norm to be represented"
     raise ValueError(f"{name} must be {required} vectors, got {what} in view {view}, point {point}.")
 
 

@@ -117,9 +117,9 @@ def test_a_cost_without_a_temperature_has_a_default_epsilon():
 def test_epsilon_and_temperature_together_are_an_error(name):
     with pytest.raises(ValueError, match=r"temperature must be None if epsilon is given, got 0\.1 and 0\.05"):
         m3g.losses.build(name, temperature=0.1, epsilon=0.05)
-    with pytest.raises(ValueError, match="final_epsilon must be None if temperature is given"):
+    with pytest.raises(ValueError, match="final_epsilon must be None if temperature or final_temperature is given"):
         m3g.losses.build(name, temperature=0.1, final_epsilon=0.05)
-    with pytest.raises(ValueError, match="final_temperature must be None if epsilon is given"):
+    with pytest.raises(ValueError, match="final_temperature must be None if epsilon or final_epsilon is given"):
         m3g.losses.build(name, epsilon=0.1, final_temperature=0.05)
 
 

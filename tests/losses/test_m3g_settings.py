@@ -115,7 +115,7 @@ ZERO[0, 3] = 0
         (torch.randn(4, 5), {}, r"got a tensor of shape \(4, 5\)"),
         ([torch.randn(4, 5), torch.randn(3, 5)], {}, r"views must have the same number of points n, got n = \[4, 3\]"),
         ([torch.randn(4, 5), torch.randn(4, 6)], {}, "with the same d and the same batch shape"),
-        (torch.randn(3, 0, 5), {}, "views must have at least one point per view"),
+        (torch.randn(3, 0, 5), {}, "views must have no dimension of size 0"),
         (torch.ones(3, 4, 5, dtype=torch.int64), {}, "views must be floating point tensors, got torch.int64"),
         ("abc", {}, "views must be a tensor"),
         (NAN, {}, "views must be finite, non-zero vectors, got NaN in view 1, point 2"),

@@ -39,16 +39,18 @@ def pull_from_rows(
     features_b = features(second)
     _, second_moves = two_groups(points if moves is None else moves, sizes)
     change_b = None if moves is None else features_change(second, second_moves)
-    # Transposed, (b, d, β): the matrix product features_aᵀ · slab is up to 1.4 times as fast as its transpose.
+    # Transposed, (b, d, β) for the β tuples of B: the matrix product features_aᵀ · slab is up to 1.4 times as fast as
+    # its transpose.
     pulled_b = pulled_change_b = torch.zeros_like(features_b.mT)
     leading: list[Tensor] = []
     rest: list[Tensor] | None = None
     (b, _, d), beta = points.shape, features_b.shape[1]
     # If A has several views, `features_a` is a new tensor, and the product of slab and `features_b` overwrites it. A
-    # disposable slab also serves as the buffer of `pull`, which would otherwise be another tensor of this size.
+    # disposable slab also serves as the buffer of `pull`, which would otherwise be another tensor as large as
+    # `features_a`.
     reused = moves is None and balanced_split(sizes) > 1 and overwritable(points)
     disposable = disposable and reused and b == 1 and d <= beta
-    # B has β tuples. Every tuple of A has β entries in the slab, and d numbers in each of the temporary tensors.
+    # Every tuple of A has β entries in the slab, and d numbers in each of the temporary tensors.
     for rows, slab in parts_of(slabs, (1 if disposable else 2) * d / beta):
         first, _ = two_groups(points, sizes, rows)
         matrix = slab.reshape(b, -1, beta).to(points.dtype)

@@ -74,7 +74,7 @@ def few_shot_probe(
         train, test: features of the channels (k, n, width), of equal width.
         train_labels, test_labels: (n,).
         shots: labels per class; every class requires twice as many training rows.
-        draws: number of probes to average.
+        draws: number of draws of the labelled rows; a probe is trained on each.
         epochs: maximum number of epochs.
         batch_size: rows per step.
         patience: number of epochs without progress after which training stops.

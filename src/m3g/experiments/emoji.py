@@ -44,7 +44,7 @@ RATES = (3e-3, 1e-3, 1e-2, 3e-4)  # temperatures are compared at the first rate
 TEMPERATURES = (0.015, *arms.TEMPERATURES)
 LENGTHS = (300, 1000, 6000)  # other numbers of steps, for the arms `LENGTHS_OF`
 LENGTHS_OF = ("m3g, no teacher", "infonce-ave, no teacher")
-TUNED_ON = "openmoji"
+TUNED_ON = "openmoji"  # the unseen vendor in the grids and in the runs with other numbers of steps
 
 TEACHER = {"teacher": {"enabled": True}, "heads": {"embedding_size": 64, "hidden": 256, "predictor": True}}
 NO_TEACHER = {"teacher": {"enabled": False}, "heads": {"embedding_size": 64, "hidden": 256, "predictor": False}}

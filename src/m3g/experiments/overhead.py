@@ -81,7 +81,7 @@ def overhead(
     epsilon: float | None = None,
     temperature: float | None = None,
 ) -> list[dict[str, float]]:
-    """Return one row per k: seconds of the loss and of the network, and the fraction of their sum in the loss."""
+    """Return one row per k: seconds of the loss, seconds of the network, and the fraction of the loss in their sum."""
     per_student, per_teacher = network_seconds(images=images, repeats=repeats)
     rows = []
     for k in ks:

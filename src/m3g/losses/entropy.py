@@ -45,7 +45,7 @@ class Entropy:
         unit, other = ("epsilon", "temperature") if self.in_epsilon else ("temperature", "epsilon")
         start, end = (epsilon, final_epsilon) if self.in_epsilon else (temperature, final_temperature)
         if (final_temperature if self.in_epsilon else final_epsilon) is not None:
-            raise ValueError(f"final_{other} must be None if {unit} is given: use final_{unit}.")
+            raise ValueError(f"final_{other} must be None if {unit} or final_{unit} is given: use only final_{unit}.")
         assert start is not None
         if end is not None:
             end = _checks.positive(f"final_{unit}", end)

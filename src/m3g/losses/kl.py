@@ -51,7 +51,8 @@ def matching_divergence(
     where M3G is the matching gap (Eq. 14 of the paper), :math:`P_{lm}` the pair marginal of views l and m, and I the
     identity matrix. The two divergences are equal for k = 2. For more views, the divergence of pairs is at most that of
     tuples, because marginalisation loses information. The gradient of the divergence of pairs follows from the implicit
-    function theorem and requires the solution of one linear system with the Newton matrix.
+    function theorem and requires the solution of one linear system, whose matrix is the Hessian of the dual up to a
+    factor.
 
     Args:
         views: (..., k, n, d), or a sequence of k tensors (..., n, d).

@@ -64,7 +64,7 @@ class M3GPairs(TwoViewGapMean):
 
     Args:
         epsilon, temperature: weight of the entropy, as in `M3GLoss`; the default is a temperature of 0.2, or an epsilon
-            of 0.05 for a cost without a slope.
+            of 0.05 if the cost has no slope or only `final_epsilon` is given.
         final_epsilon, final_temperature: value at the end of training, on a geometric schedule. None keeps the first
             value.
         rest: w, weight of the second sum; 0 compares pairs only. With `normalize`, the average is scaled to unit

@@ -24,7 +24,7 @@ class Views:
     Cross-validation splits `Views` by rows, whereas it would split a plain list of k arrays by views.
 
     Attributes:
-        arrays: k arrays of float64, or None.
+        arrays: k arrays of float64, None for a missing view.
         names: the names of the views, or None if `arrays` was a list.
         features: the column names of every view, or None where it has none.
         index: the pandas index of the rows, or None.

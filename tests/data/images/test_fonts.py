@@ -59,5 +59,7 @@ def test_damaged_fonts_are_named_or_skipped(styles):
     with pytest.raises(ValueError, match=r"fonts must be readable, got .*broken.ttf"):
         render_fonts(styles)
     assert len(render_fonts(styles, skip=True)["monospace"]) == 1
-    with pytest.raises(ValueError, match=r"at least two subfolders \(styles\) with .ttf or .otf files, got deeper"):
+    with pytest.raises(
+        ValueError, match=r"at least two subfolders \(styles\) with complete .ttf or .otf fonts, got deeper"
+    ):
         render_fonts(styles / "monospace")

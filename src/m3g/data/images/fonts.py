@@ -61,7 +61,9 @@ def render_fonts(folder: str | Path, *, side: int = 28, skip: bool = False) -> d
                 faces.setdefault(style, []).append(face)
     if len(faces) < 2:
         names = ", ".join(faces) or "none"
-        raise ValueError(f"folder must have at least two subfolders (styles) with .ttf or .otf files, got {names}.")
+        raise ValueError(
+            f"folder must have at least two subfolders (styles) with complete .ttf or .otf fonts, got {names}."
+        )
     return {**{style: np.stack(drawn) for style, drawn in faces.items()}, "chars": np.array(list(CHARACTERS))}
 
 

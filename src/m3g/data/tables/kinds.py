@@ -19,7 +19,7 @@ SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 MAX_CATEGORIES = 50
 EMPTY = ("na", "n/a", "#n/a", "<na>", "nan", "null", "?")  # words for an empty cell among numbers and categories
 EMPTY_TEXT = ("NA", "N/A", "#N/A", "<NA>", "NaN", "nan")  # the same for text and paths, in which "null" may be a word
-MAX_CATEGORY_LENGTH = 40  # characters; a longer cell is text
+MAX_CATEGORY_LENGTH = 40  # characters; a column with a longer cell is text
 # First bytes of files, for images and sounds contained in the table.
 _STARTS = {
     b"\xff\xd8\xff": "image", b"\x89PNG": "image", b"BM": "image", b"GIF8": "image",

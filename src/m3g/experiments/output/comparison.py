@@ -30,10 +30,11 @@ def average_rank(scores: Mapping[str, Scores[Key]]) -> dict[str, float]:
 
 
 def within_splits(scores: Mapping[str, Scores[Key]], *, test_to_train: float = 0.0) -> dict[str, tuple[float, float]]:
-    """Return, by arm, the mean in percent and half the width of its 95 % interval after subtracting split means.
+    """Return, by arm, the mean in percent, and half the width of a 95 % interval without the difficulty of the splits.
 
-    The difficulty of a seed or split affects all arms alike, so it is removed first (Cousineau's intervals with
-    Morey's correction). With a single arm, or fewer than two common settings, split means are not subtracted.
+    The difficulty of a seed or split affects all arms alike. The interval is therefore computed after subtracting the
+    mean of all arms in each split (Cousineau's intervals with Morey's correction), unless there is only one arm or
+    there are fewer than two common splits.
     `test_to_train` widens the intervals for overlapping splits, see `m3g.evaluation.paired.paired`.
 
     Example:

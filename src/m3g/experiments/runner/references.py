@@ -68,7 +68,7 @@ def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tup
 
 
 def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
-    """Return the network of a configuration, trained on labels with cross-entropy, with the same batches and steps.
+    """Return the network of a configuration, trained on labels with cross-entropy, with its batches and steps.
 
     Every view is classified by its features; `joined` classifies the mean of the views' embeddings instead, for views
     that are informative only together.

@@ -1,7 +1,8 @@
 """Sinkhorn sweeps by matrix products. They reach a moderate tolerance with few operations if epsilon is not small.
 
-Let L, R and W be the products of kernels of contraction.py, here without scalings. With the scalings u of the group A,
-v of the group B and w of the pivot c, the joint marginal of A and B and the marginal of the pivot are
+The groups A (with α tuples) and B (with β tuples), the pivot c, and the products L, R and W of kernels are defined in
+contraction.py. Here, the products do not include the scalings. With the scalings u of A, v of B and w of c, the joint
+marginal of A and B and the marginal of the pivot are
 
     P_AB = diag(u) M diag(v),      M = W ∘ (L diag(w) Rᵀ),      m_c = w ∘ (uᵀ (L ∘ (W diag(v) R)))
 
@@ -194,7 +195,8 @@ def sweep(contraction: CompleteContraction, target: Tensor, *, tol: float, reach
         before = worst
         error, worst = _errors(residual)
         rate = rate if before == math.inf else worst / before
-        # Newton steps are faster than two further sweeps. The second condition is also true for NaN.
+        # If the next sweep is not expected to reach `tol`, stop: Newton steps are faster than two further sweeps. The
+        # second condition is also true for NaN.
         if worst <= tol or not worst * rate <= tol or num_steps >= max_steps:
             return Swept(c, joint, parts_a, parts_b, left, right, pivot, scalings, error, worst, num_steps)
         chunk = 1

@@ -1,9 +1,10 @@
 """Error estimates of a sampled solution.
 
-The samples consist of two independent halves. Let P be the coupling of all samples, and σ = +1 on rows of the first
-half, -1 on rows of the second, 0 on rows that were not sampled. To first order, the halves alone would give the
-couplings P ∘ (1 + σ + ⊕δ) and P ∘ (1 - σ - ⊕δ). Here δ is the change of the log scalings that preserves the marginals:
-it solves H δ = -m(P ∘ σ), where H is the Hessian of the dual and m are the marginals. Therefore:
+The samples consist of two independent halves. Let P be the coupling of all samples, and σ = +1 on rows (see
+`SampledKernel`) of the first half, -1 on rows of the second, 0 on rows that were not sampled. To first order, the
+halves alone would give the couplings P ∘ (1 + σ + ⊕δ) and P ∘ (1 - σ - ⊕δ). Here δ is the change of the log scalings
+that preserves the marginals: it solves H δ = -m(P ∘ σ), where H is the Hessian of the dual and m are the marginals.
+Therefore:
 
 - Half the difference between these two couplings, P ∘ (σ + ⊕δ), has the distribution of the error of P, up to
   overfitting of the log scalings (`overfit_factor`). Its gradient estimates the error of the gradient.
@@ -27,7 +28,7 @@ from m3g.costs.multilinear import products_without_each
 from m3g.solvers.sampled.ascent import SampledPoint
 from m3g.solvers.sampled.interfaces import SampledKernel
 
-# Upper bound of the mean leverage (`overfit_factor`); results are untrusted well below it.
+# Upper bound of the mean leverage (`overfit_factor`); results are already untrusted at much lower values.
 MAX_LEVERAGE = 0.95
 
 

@@ -66,8 +66,8 @@ def select_subsets(
     """Return the size and number of the subsets of views that a step compares: as requested, or the largest fast ones.
 
     By default, all views are compared at once if the loss does not visit all tuples, if the exact solver is fast, or if
-    the exact or, where the loss may use it, the sampled solver takes no longer than the encoders. Otherwise, the
-    subsets have at least 3 views, even if these are not fast.
+    a solver takes no longer than the encoders: the exact one or, if the loss may use it, the sampled one. Otherwise,
+    the subsets have at least 3 views, even if these are not fast.
     """
     size, number = views_per_step, subsets_per_step
     if size is not None and not 2 <= size <= k:

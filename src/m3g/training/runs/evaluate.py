@@ -237,7 +237,7 @@ def show(report: Report, pictures: Iterable[Path]) -> None:
     console.print(grid)
     meanings = {
         "linear CCA": "fitted on the training rows, no network",
-        "raw": "the inputs of all views, concatenated (in the row linear_views, of each view), no network",
+        "raw": "the inputs of all views, concatenated (in the row linear_views, each view alone), no network",
         "chance": "the most frequent class, or a random guess or order",
     }
     if len(others) > 1:
