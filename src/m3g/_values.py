@@ -63,7 +63,7 @@ def plain(value: Any) -> object:
 
 
 def is_whole(value: object) -> bool:
-    """Return whether a plain value is a whole number; bools are not."""
+    """Return whether a plain value is an int but not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

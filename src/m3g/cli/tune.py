@@ -11,7 +11,7 @@ from m3g import _values as checks
 from m3g.cli import train as train_command
 from m3g.cli.parser import Parser
 
-# Options that `m3g train` does not have, or not with the same meaning; all others are settings of every trial.
+# Options that `m3g train` does not have, or not with the same meaning; the printed command contains all others.
 OPTIONS = ("out", "trials", "metric", "losses", "workers", "worker")
 NOT_SUPPORTED = ("resume", "data_root", "dry_run", "print_config", "accept_changes")  # options of `m3g train`
 
@@ -27,8 +27,8 @@ DESCRIPTION = {
 All settings of m3g train except --logger and --loop.patience apply to every trial. A temperature or width that is set
 is not searched, nor is a learning rate that differs from the default, nor the temperature if epsilon is set. The width
 is searched only if all views are numbers and their encoders are mlp, residual or not set. After five trials, a trial
-below the median of earlier ones is stopped. The test split is not used. The folder contains the study (study.log, an
-Optuna journal), trials.csv and study.png. The command that trains with the best settings is printed."""
+below the median of earlier ones is stopped. The test split is not used. The folder of --out contains the study
+(study.log, an Optuna journal), trials.csv and study.png. The command that trains with the best settings is printed."""
 }
 
 

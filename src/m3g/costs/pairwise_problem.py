@@ -26,8 +26,8 @@ class LogKernels:
     Attributes:
         groups: exponents in the order of the edges, either as one tensor (edges · b, n, n) with the batch of the first
             edge first, or as one tensor (b, n_l, n_m) per edge.
-        shift: (b, N), in float64 if the device supports it. The potentials are eps · h + shift for log scalings h. None
-            means 0.
+        shift: (b, N) with N = n_1 + … + n_k, in float64 if the device supports it. The potentials are eps · h + shift
+            for log scalings h. None means 0.
     """
 
     groups: list[Tensor]

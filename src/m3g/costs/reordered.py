@@ -17,7 +17,8 @@ from m3g.costs.problem import Cost
 def reordered(cost: Cost, order: Sequence[int]) -> Cost:
     """Return the cost of views in another order: its view i is view `order[i]` of `cost`.
 
-    Costs of other classes than those below are symmetric in the views, and are returned unchanged.
+    Of the costs in m3g, only `FunctionCost` and `PairwiseCost` may depend on the order, also as parts of a sum or of a
+    restricted cost. All other costs are returned unchanged.
 
     Example:
         >>> reordered(PairwiseCost("cosine", weights={(0, 1): 1.0, (1, 2): 0.5}), [2, 0, 1]).weights
@@ -43,7 +44,7 @@ def _reordered_pairs(cost: PairwiseCost, places: Sequence[int]) -> PairwiseCost:
     """Return the cost with view l moved to `places[l]`."""
     ground, weights = cost.ground, cost.weights
     if any(m >= len(places) for part in (ground, weights) if isinstance(part, Mapping) for _, m in part):
-        return cost  # its call raises an error that refers to the views in the given order
+        return cost  # unchanged, so that the error of its call contains the user's numbers of the views
 
     def moved(edge: Edge) -> Edge:
         first, second = sorted(places[l] for l in edge)

@@ -55,7 +55,7 @@ def plot_curves(panels: Mapping[str, Series], path: str | Path, *, x_label: str 
     figure, axes = new_figure(len(panels))
     for axis, (title, series) in zip(axes, panels.items()):
         for name, (x, y) in series.items():
-            # A line through a single point is not visible.
+            # Short curves have markers, because a line through a single point is not visible.
             axis.plot(x, y, label=name, linewidth=1.8, marker="o" if len(x) < 30 else None, markersize=3.5)
         axis.set(title=title, xlabel=x_label)
         axis.locator_params(axis="x", integer=True)  # steps, epochs, numbers of views
@@ -125,7 +125,7 @@ _MISSING: tuple[tuple[str, tuple[tuple[Score, str, str], ...]], ...] = (
 
 
 def plot_missing(missing: Missing, path: str | Path) -> Path:
-    """Plot the result of `without_views`: scores by drop rate, and by subset of the views."""
+    """Plot the result of `without_views` (missing.py): scores by drop rate, and by subset of the views."""
     available = [(title, [line for line in lines if line[0] in missing["curve"]]) for title, lines in _MISSING]
     measures = [(title, lines) for title, lines in available if lines]
     figure, axes = new_figure(2 * len(measures), width=4.6)

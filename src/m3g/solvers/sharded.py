@@ -19,10 +19,10 @@ from m3g.solvers.solution import Solution
 class Sharded(Solver):
     """Wrapper that distributes the large solves of another solver over all processes of the default group.
 
-    All processes must call `solve` with the same problem, and all obtain the same solution. Each of p processes usually
-    computes n^k / p tuples, those of its rows of one view, or its part of the samples. If one process raises, all
-    raise. A solver with `fixed_steps` is not distributed, because every exchange between processes reads values on the
-    host.
+    All processes must call `solve` with the same problem, and all obtain the same solution. Each of p processes
+    computes the tuples of its rows of one view (usually n^k / p tuples) or, in the sampled solver, its part of the
+    samples. If one process raises, all raise. A solver with `fixed_steps` is not distributed, because every exchange
+    between processes reads values on the host.
 
     Args:
         inner: the solver.

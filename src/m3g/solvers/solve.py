@@ -92,8 +92,8 @@ def solve(
             a point of weight 0 is minus infinity. If a positive weight is less than 1e-20 times the sum, the solve
             and its results are in float64.
         differentiable: make `value`, `pair_marginal` and `coupling` of the solution differentiable with respect to the
-            cost: `value` by Danskin's theorem, the others by the implicit function theorem (except with "sampled" and
-            "linear-program"), with an error of the order of `tol`.
+            cost: `value` by Danskin's theorem, the others by the implicit function theorem, with an error of the order
+            of `tol`. With "sampled" and "linear-program", only `value` is differentiable.
 
     Returns:
         A `Solution`. Check `converged` before using it.

@@ -16,7 +16,7 @@ from m3g.data.sampling import Draw, EpochSampler
 
 
 class RandomCrops(Dataset[Batch]):
-    """Dataset of single-view batches: a random crop of each image (`random_box`), flipped with probability 1/2.
+    """Dataset of single-view batches: a random crop of each image (`load_crops`), flipped with probability 1/2.
 
     The crops depend only on the seed of the data module, the epoch and the position in the order of the epoch.
 

@@ -1,4 +1,4 @@
-"""Images of the same classes in several domains, in memory: the counterpart of `Domains` for small images."""
+"""Images of the same classes in several domains, in memory: like `Domains` (domains.py), for small images."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DomainArrays(AlignedDomains):
         held_out: domains used only for testing.
         batch_size: classes per step and process.
         points_per_epoch: objects per epoch, rounded down to whole batches; by default, the average number of training
-            images per seen domain.
+            images per domain that is not held out.
         val, test: fractions of the images held out, stratified by class.
         shift: maximum shift of a training image in pixels.
         split_seed: seed of the split.
@@ -151,5 +151,5 @@ def _read(path: Path, version: tuple[int, int]) -> dict[str, tuple[Tensor, np.nd
             )
         domains[name] = (as_signed(array if array.ndim == 4 else array[..., None]), labels)
     if len({tuple(images.shape[1:]) for images, _ in domains.values()}) != 1:
-        raise ValueError("path must contain images of the same size in all domains, got several sizes or no images.")
+        raise ValueError("path must contain images of one shape in all domains, got several shapes or no images.")
     return domains

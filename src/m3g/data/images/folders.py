@@ -203,7 +203,7 @@ class ImageFolders(ImageData):
             is not trivial; `plain` uses the resized, cropped image k times (the paper's probe). Batches are augmented
             as a whole, seeded by `seed` and the position of their first image in the split. The augmentations
             therefore repeat in every evaluation with the same `batch_size` and the same rows, but differ if either
-            changes, as with the argument `most` of `arrays`.
+            changes, as with the argument `most` of `ViewsData.arrays`.
         augment_on: `worker` augments in the process that reads the images; `device` augments on the accelerator after
             the transfer, which requires a Lightning trainer.
         num_workers: processes that read images.

@@ -15,7 +15,7 @@ import scipy.sparse
 from m3g import _checks
 from m3g.data.storage.limits import check_memory
 
-CHUNK = 2**22  # bytes of an array that are decompressed at a time
+CHUNK = 2**22  # bytes of an array that are read at a time
 _HEADERS = {
     b"\x01\x00": np.lib.format.read_array_header_1_0,
     b"\x02\x00": np.lib.format.read_array_header_2_0,

@@ -108,7 +108,7 @@ def is_known(name: str, recipe: Recipe, column: str, value: str) -> bool:
 
 
 def from_pixels(images: Tensor, size: int, recipe: Recipe) -> Tensor:
-    """Preprocess integer images, with channels first or last, like the images of a table; see `load_image`."""
+    """Preprocess integer images, with channels first or last, like images of a table (`load_image` in reading.py)."""
     low, high = (int(bound) for bound in images.aminmax())
     if low < 0 or high > 255:
         raise ValueError(f"images must have integer values from 0 to 255, got {low} to {high}.")

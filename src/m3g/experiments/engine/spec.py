@@ -202,7 +202,7 @@ class RunSpec:
     def resolved(self, changes: Change | None) -> Settings:
         """Return the settings with changes, given by dotted names.
 
-        A name with a dot is relative to the settings if its first part is one of their keys; all others to `config`.
+        A name with a dot whose first part is a key of the settings is relative to them, any other name to `config`.
         """
         settings = cast(Settings, copied(self.settings))
         for name, value in (changes or {}).items():

@@ -1,4 +1,4 @@
-"""Runs on k augmentations of images, shared by imagenet, epsilon, cost, branches and budget."""
+"""Runs on k augmentations of images, for the experiments imagenet, epsilon, cost, branches and budget."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def sets(scale: str) -> dict[str, Prepare]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
-    """Train, and evaluate a linear probe on unaugmented images; at the paper's scale it is trained on random crops."""
+    """Train, and evaluate a linear probe on unaugmented images; at paper scale the probe is trained on random crops."""
     config = full.config_of(settings)
     if "path" not in config.data_options:
         return full.image_metrics(config, folder)

@@ -1,4 +1,7 @@
-"""Scalings and marginals of a group of views, from the joint marginal of the group; scalings are rows (b, 1, n)."""
+"""Scalings and marginals of a group of views, from the joint marginal of the group without its own scalings.
+
+Scalings are rows (b, 1, n). The kernel computes joint marginals (`left_sums` and `right_sums` in kernel.py).
+"""
 
 from __future__ import annotations
 

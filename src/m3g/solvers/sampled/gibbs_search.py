@@ -1,8 +1,9 @@
 """Gibbs sampling of tuples with large mass at given potentials.
 
-A sampled kernel may miss a tuple t of large mass. The marginal constraints then do not limit the exponent
-Σ_l h_l[t_l] + L(t), which may be far above all others. A chain that redraws one view at a time, given the other views,
-is likely to move to this tuple from a start that differs from it in few views.
+A sampled kernel may miss a tuple t of large mass. The marginal constraints then do not limit its exponent
+Σ_l h_l[t_l] + L(t), where L is the log kernel (log_kernel.py). The exponent may thus be far above all others. A chain
+that redraws one view at a time, given the other views, is likely to move to this tuple from a start that differs from
+it in few views.
 
 A product of factors is large only if all factors are, so that most tuples have no neighbour of large mass. For such a
 cost with local maxima, uniform starts are too rarely near a tuple of large mass. Each start is then selected from many
@@ -33,8 +34,9 @@ CANDIDATES = 64
 def sweep_powers(stages: int, ratio: float, *, selected: bool = False) -> tuple[float, ...]:
     """Return one power per sweep: `POWERS`, preceded by one lower power for each of the `stages` larger epsilons.
 
-    The ratio of successive epsilons is `ratio`. The lower powers are required because, if exponents differ by hundreds,
-    a chain at a power of 0.3 cannot leave the first local maximum. With `selected`, return `SELECTED_POWERS`.
+    The solver first solves at these epsilons (rounds.py); the ratio of successive ones is `ratio`. The lower powers are
+    required because, if exponents differ by hundreds, a chain at a power of 0.3 cannot leave the first local maximum.
+    With `selected`, return `SELECTED_POWERS`.
     """
     if selected:
         return SELECTED_POWERS

@@ -43,7 +43,8 @@ class SampledCoupling(Coupling):
 
         Args:
             log_change: direction (b, N) of the log scalings.
-            row_factors: direction of the logarithms of the row weights, in the format of `half_signs`; None means 0.
+            row_factors: direction of the logarithms of the row weights, in the format of
+                `SampledKernel.half_signs`; None means 0.
         """
 
     def hessian_product(self, log_change: Tensor) -> Tensor:
@@ -57,6 +58,9 @@ class SampledCoupling(Coupling):
 
 class SampledKernel(ABC):
     """Representation of a kernel by rows, each of which represents many tuples. Most rows are sampled, unless `exact`.
+
+    A row is a tuple with one open view (tuple_kernel.py) or a weighted product over the views (product_kernel.py). From
+    the rows, tables of numbers are computed, from which a coupling is obtained at any log scalings.
 
     Attributes:
         base: log scalings (b, N) absorbed in the tables.
@@ -76,7 +80,7 @@ class SampledKernel(ABC):
 
     @property
     def tuples(self) -> Tensor | None:
-        """The tuples (b, s, k) if the rows are tuples, otherwise None."""
+        """The tuples (b, s, k) if each row is a tuple with one open view, otherwise None."""
         return None
 
     @property

@@ -28,7 +28,8 @@ from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 # reduces the sampling error by half or more.
 WARM_POWER = 0.5
 # For a cost with local maxima, every fourth component draws all points uniformly. These components also draw tuples
-# near maxima that no centre covers. The large importance weights of such tuples increase the estimated error.
+# near maxima that no centre covers. The large importance weights of such tuples increase the estimated error, which
+# would otherwise not include the effect of these maxima.
 UNIFORM_EVERY = 4
 
 
@@ -85,7 +86,10 @@ class Mixture:
 def tuple_list(
     log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, per_centre: int, draws: Draws, anchors: Tensor
 ) -> TupleList:
-    """Return a list of matched rows, the anchors (b, c, k), and `per_centre` draws around every centre (b, r, k)."""
+    """Return a list (tuple_kernel.py) of matched rows, anchors, and draws.
+
+    `anchors` are tuples (b, c, k), and `per_centre` tuples are drawn around every centre (b, r, k).
+    """
     mixture = Mixture(log_kernel, centres, log_scaling)
     tuples = mixture.draw(per_centre, draws)
     log_counts = mixture.log_density(torch.cat([anchors, tuples], 1)) + math.log(tuples.shape[1])

@@ -40,9 +40,10 @@ class TrainedNet(MultiViewNet):
     """Network with the names and preprocessing of its views: `net(views)` returns embeddings (k, n, d).
 
     Views are a list of k or a dictionary by name. None or an omitted name is a missing view; a row of NaN is a missing
-    entry. Each view is a tensor or an array of any dtype. For a run trained on arrays, it is not standardised. For a
-    run trained on a table, floating-point tensors must be preprocessed as in training; the network preprocesses the
-    content of cells (texts, paths, or a mapping of columns), images with integer values from 0 to 255, and PIL images.
+    entry. Each view is a tensor or an array of any dtype. The network scales views of arrays or vectors as in
+    training, so they must be unscaled (unless `scaled`). For a run trained on a table, other floating-point tensors,
+    such as those of images, must be preprocessed as in training; the network preprocesses the content of cells (texts,
+    paths, or a mapping of columns), images with integer values from 0 to 255, and PIL images.
 
     A single value (a text, a path, an image, a vector, a dictionary of cells) is a view of one row. The path of a
     table, a data frame, a row of a data frame, and a list of dictionaries (one per row) provide all views whose columns
