@@ -1,4 +1,4 @@
-"""`m3g bench`: time and memory of the loss on this machine."""
+"""`m3g bench`: time of the loss and memory of a training step, on this machine."""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("runs", type=str, nargs="+", help="folders of finished runs")
     if name == "report":
         parser.add_argument(
-            "--out", type=str, default=None, help="new .html file; by default RUN/report.html, which is overwritten"
+            "--out",
+            type=str,
+            default=None,
+            help="new .html file; by default report.html in the first run's folder, which is overwritten",
         )
         parser.add_run_options()
 

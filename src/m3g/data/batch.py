@@ -20,7 +20,8 @@ class Batch(TypedDict):
         views: k tensors (n, ...); missing rows are zero.
         mask: bool (k, n), true where an entry is present; None only if no entry is missing.
         label: classes (n,); None for unlabelled data.
-        index: (n,), the row number of each object in the data, or of its image in the first domain.
+        index: (n,), the row number of each object in the data. An object composed of one image per domain has the row
+            number of its image in the first domain.
     """
 
     views: list[Tensor]

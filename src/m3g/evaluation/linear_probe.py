@@ -16,7 +16,7 @@ FeatureBatch = tuple[Tensor, Tensor]  # features (b, d) and row numbers (b,)
 
 
 class ProbeResult(NamedTuple):
-    """Test accuracy of a probe, and the learning rate chosen on held-out training rows."""
+    """Test accuracy of a probe, and its learning rate, chosen on held-out training rows if several are given."""
 
     accuracy: float
     learning_rate: float

@@ -31,7 +31,7 @@ METRICS = {
         for s in SHOTS
     },
     "knn_mean": "5 nearest neighbours on the mean of the views' embeddings, accuracy",
-    "linear_query": "linear probe on the cost's query of all views, accuracy; for costs that contain product",
+    "linear_query": "linear probe on the cost's combination of all views, accuracy; for costs that contain product",
     "recall_from_others": "R@1: true partner ranked first by a query computed from all other views, mean over views",
     "recall_at_1": "R@1: true partner in another view ranked first, mean over pairs of views",
     "recall_at_5": "true partner among the first 5",
@@ -86,11 +86,11 @@ def evaluate(
     Args:
         train, test: probes are trained on `train` and tested on `test`; all other scores use `test` only.
         paper_probe: add `paper_probe`, see `linear_probe`.
-        few_shot: add few-shot probes with 10, 50, 100 and 1000 labels per class, each only if every class has twice as
-            many training rows.
+        few_shot: add few-shot probes with 10, 50, 100 and 1000 labels per class, each only if every class has at least
+            twice as many training rows.
         transfer: add probes trained on one view and tested on each view (`linear_views` and `linear_transfer`).
-        polymatching: add `polymatching_accuracy` with batches of `matching_batch` objects and epsilon
-            `matching_epsilon`; omitted if fewer than two objects have all views.
+        polymatching: add the score `polymatching`, with batches of `matching_batch` objects and epsilon
+            `matching_epsilon` (see `polymatching_accuracy`); omitted if fewer than two objects have all views.
         raw: the same train and test rows with the inputs as features, for reference.
         linear_cca: the same rows with the embeddings of `LinearCCA`, for reference.
         missing: add scores with missing views.

@@ -39,7 +39,10 @@ def similarities(views: Tensor, temperature: Tensor | float) -> Tensor:
 
 
 def mean_over_objects(terms: Tensor, pairs: Tensor, *, masked: bool) -> Tensor:
-    """Return the mean of `terms` (n,) over the objects that have a pair of views, given `pairs` (bool, k, k, n)."""
+    """Return the mean of `terms` (n,) over the objects that have a pair of views, given `pairs` (bool, k, k, n).
+
+    With `masked`, raise a `ValueError` if there is no such object.
+    """
     objects = pairs.any(0).any(0)
     if masked:
         require_objects(objects, has="two views")

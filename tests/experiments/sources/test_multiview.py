@@ -51,7 +51,7 @@ def test_views_are_read_from_npz_with_and_without_labels(tmp_path):
     np.savez(tmp_path / "file.npz", rna=A, images=RANDOM.normal(size=(12, 4, 4)))
     assert read_views(tmp_path / "file.npz")["images"].shape == (12, 16)
     np.savez(tmp_path / "file.npz", rna=A, protein=B[:7])
-    with pytest.raises(ValueError, match=r"must have at least two matrices of the same rows, got rna .* and no labels"):
+    with pytest.raises(ValueError, match=r"with one row or column per object, got rna .* and no labels"):
         read_views(tmp_path / "file.npz")
 
 

@@ -58,9 +58,10 @@ def prepare_recordings(
 
     `Signals(out, splits=out / "split.csv")` loads the result and scales every window of every channel to mean 0 and
     standard deviation 1. Signals are resampled but not otherwise filtered. Each window lies within one scored stage;
-    other samples are dropped. The split is by subject and written to `split.csv`. It depends only on the reader, the
-    seed, and the sorted names of the subjects with converted recordings. The fractions of training, validation and test
-    subjects are 80, 20 and 0 % for physionet2018, and 60, 20 and 20 % for sleep-edf.
+    other samples, and windows with NaN or infinite samples, are dropped. The split is by subject and written to
+    `split.csv`. It depends only on the reader, the seed, and the sorted names of the subjects with converted
+    recordings. The fractions of training, validation and test subjects are 80, 20 and 0 % for physionet2018, and 60, 20
+    and 20 % for sleep-edf.
 
     Args:
         reader: `physionet2018` or `sleep-edf`.
@@ -70,8 +71,8 @@ def prepare_recordings(
         channels: by default F3-M2, F4-M1, C3-M2, C4-M1, O1-M2, O2-M1 (physionet2018) or Fpz-Cz, Pz-Oz (sleep-edf).
         rate: samples per second of the windows; channels of another rate are resampled.
         seconds: length of a window.
-        skip: skip unusable recordings (damaged, without annotations or without a channel) and list them in
-            `skipped.csv`, instead of raising an error at the first.
+        skip: skip unusable recordings (damaged, without annotations, without one of the channels, or without a window)
+            and list them in `skipped.csv`, instead of raising an error at the first.
         split_seed: seed of the split of subjects.
     """
     module = READERS[_checks.one_of("reader", reader, READERS)]
@@ -101,7 +102,7 @@ def prepare_recordings(
             if _origin(target) != origin:
                 windows, stages = to_windows(module.read(source, names), rate=rate, seconds=seconds)
                 if not len(windows):
-                    raise ValueError(f"no interval of {seconds:g} s is scored")
+                    raise ValueError(f"no interval of {seconds:g} s is scored and finite")
                 _write(windows, stages, source, target, channels=np.array(names), origin=np.array(origin))
                 num_new += 1
                 log.info("%d of %d: %s, %d windows.", number, len(sources), source.name, len(windows))

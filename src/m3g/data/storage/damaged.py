@@ -38,7 +38,7 @@ def damaged_sounds(files: Sequence[Path]) -> set[Path]:
 
 
 def report_damaged(number: int, total: int, what: str, named: str) -> None:
-    """Raise if more than 1 % of the files are damaged; warn if fewer are."""
+    """Raise if more than 1 % of the files are damaged; otherwise warn if any is."""
     if number > MAX_DAMAGED_FRACTION * total:
         raise ValueError(f"{what} must be readable except for at most 1 %, got {number} damaged of {total}: {named}.")
     if number:

@@ -49,7 +49,8 @@ class ArrayFiles(contextlib.ExitStack):
             name: the argument that error messages refer to.
             text: allow columns of strings.
             notes: list to which notes on dropped and constant columns are appended. If given, columns that number or
-                identify the rows are dropped, because they are not features.
+                identify the rows are dropped, because they are not features. An index column that pandas wrote is
+                always dropped.
             columns: list to which the names of the columns of a table are appended.
         """
         given, key = str(path), None
@@ -248,7 +249,7 @@ def _check_header(table: DataFrame, file: Path, name: str) -> None:
             f"{name} must be tables with one name per column, got lines with more cells than the {len(columns)} "
             f"names in {str(file)!r}: write numbers with a decimal point, or separate the cells by semicolons."
         )
-    numbered = columns == [str(c) for c in range(len(columns))]
+    numbered = columns == [str(c) for c in range(len(columns))]  # the names that pandas writes by default
     if not numbered and all(_is_number(column) for column in columns):
         raise ValueError(
             f"{name} must be .csv or .tsv files whose first line has the column names, got numbers in {str(file)!r}: "

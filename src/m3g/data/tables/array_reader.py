@@ -18,7 +18,7 @@ from m3g.data.tables.source import open_table
 
 
 class ArrayReader(Reader):
-    """Reader of the rows of an array as float32; `Column.standardize` sets `scaling`."""
+    """Reader of the rows of an array as float32; `Column.standardize` (columns.py) sets `scaling`."""
 
     kind = "vector"
 
@@ -82,7 +82,8 @@ def read_rows(
     """Return the n rows of an array file, and which of them are present, bool (n,).
 
     A row of only NaN is missing. `views` files share the memory limit. Error messages refer to the argument `name`.
-    Notes on the columns are appended to `notes`.
+    Columns of a table that number or identify the rows are dropped, with notes appended to `notes`, except in a
+    `.parquet` file above the memory limit, whose columns are all used.
     """
     if not is_large(path, files, views=views):
         array = files.read(path, name=name, notes=[] if notes is None else notes)

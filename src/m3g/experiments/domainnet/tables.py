@@ -103,9 +103,9 @@ def _mean_of_domains(values: dict[tuple[str, int], float], domains: list[str]) -
 
 
 def _comparison(tests: list[Result]) -> str:
-    """Return a table of the differences between M3G and the others, over the unseen domains.
+    """Return a table of the differences between M3G and the other methods, over the unseen domains.
 
-    Runs of different seeds are not independent, because those of one domain share its images.
+    The seeds of a domain are averaged, because runs on the same images are not independent.
     """
     table = difference_table(scores(tests), "m3g", test_to_train=0.0, split_of=lambda key: key[0], splits="domains")
     return table and f"{table}\n\n{NOTE}"
@@ -159,7 +159,10 @@ def _grid(set_results: list[Result]) -> str:
 
 
 def _controls(set_results: list[Result], tests: list[Result]) -> str:
-    """Return a table that compares each control with the same method without it, on the same domains and seeds."""
+    """Return a table that compares each control with the same method without it, and with M3G.
+
+    Compared runs have the same domains and seeds.
+    """
     controls: dict[str, list[Result]] = {}
     for row in sorted(set_results, key=lambda row: row["labels"].get("control", "")):
         if row["labels"]["stage"] == "control":
@@ -168,7 +171,7 @@ def _controls(set_results: list[Result], tests: list[Result]) -> str:
         scores(tests),
         {control: scores(rows) for control, rows in controls.items()},
         test_to_train=0.0,
-        split_of=lambda key: key[1],  # seeds, because two domains are too few
+        split_of=lambda key: key[1],  # by seed, because controls have only two unseen domains
     )
 
 

@@ -49,7 +49,10 @@ def scores(results: list[Result]) -> Scores:
 
 
 def overlap(results: list[Result]) -> float:
-    """Return test images per training image, for overlapping splits; 0 for ImageNet, which has a single test set."""
+    """Return the test images per training image, which the correction for overlapping splits requires.
+
+    The value is 0 for ImageNet, which has a single test set.
+    """
     return 0.0 if results[0]["labels"]["data"] == "imagenet" else 0.3 / 0.6
 
 
@@ -74,8 +77,8 @@ def by_views(arms: Scores, paper: Mapping[int, Mapping[str, object]]) -> str:
 def per_set(collect: Collect) -> Collect:
     """Return a function that applies `collect` to each data set.
 
-    Its figures of the first data set are written to the experiment's folder, its tables and figures of the others to
-    subfolders. `table.md` in the experiment's folder contains the tables of all data sets.
+    For the first data set, `collect` writes to the experiment's folder; for every other one, to a subfolder. `table.md`
+    in the experiment's folder then contains the tables of all data sets.
     """
 
     def collect_all(results: list[Result], folder: Path) -> str:
@@ -113,7 +116,10 @@ def _lengths(results: list[Result], folder: Path) -> list[str]:
 
 
 def _controls(arms: Scores, results: list[Result]) -> str:
-    """Return a table that compares each control with the same method without it, on the same views and seeds."""
+    """Return a table that compares each control with the same method without it, and with M3G.
+
+    Compared runs have the same numbers of views and seeds.
+    """
     controls: dict[str, Scores] = {}
     for row in sorted(results, key=lambda row: (row["labels"].get("control", ""), ORDER.index(row["labels"]["arm"]))):
         labels = row["labels"]

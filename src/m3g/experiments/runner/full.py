@@ -108,7 +108,7 @@ def domain_metrics(config: Config, folder: Path) -> dict[str, float | dict[str, 
 
 
 def image_metrics(config: Config, folder: Path) -> dict[str, float]:
-    """Return the accuracy of the paper's linear probe on the images of the validation folder."""
+    """Return the accuracy of the paper's linear probe on the validation images, and the number of these images."""
     net, data = trained(config, folder)
     assert isinstance(data, ImageFolders)
     probe = PaperProbe(net, data, data.files_of("test"), config)

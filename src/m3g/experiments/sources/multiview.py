@@ -48,7 +48,9 @@ def read_views(path: Path) -> Arrays:
             return rows | ({} if label is None else {"label": _storable(label)})
     known = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
     labels = "no labels" if n is None else f"{n} labels"
-    raise ValueError(f"{path} must have at least two matrices of the same rows, got {known} and {labels}.")
+    raise ValueError(
+        f"{path} must have at least two matrices with one row or column per object, got {known} and {labels}."
+    )
 
 
 def _storable(label: np.ndarray) -> np.ndarray:

@@ -44,7 +44,8 @@ def by_set(results: list[Result], metric: str, stage: str = "test") -> Scores:
 def collect(results: list[Result], folder: Path) -> str:
     """Write `table.md` and the picture; return the text."""
     scores = by_set(results, "found")
-    # If every object is its own class, the supervised network predicts labels, so its score is in another table.
+    # If every object is its own class (`chance` is None), the supervised network does not predict the last view but
+    # other labels, so its score is in the table of the probes.
     labelled = {name: {SUPERVISED: arms.pop(SUPERVISED, {})} for name, arms in scores.items() if not SETS[name].chance}
     parts = [hours(results), "## Retrieval of the last view from the other two", _levels(scores)]
     parts += ["## Differences", _against(scores)]
@@ -120,7 +121,10 @@ def _against(scores: Scores) -> str:
 
 
 def _choices(results: list[Result]) -> str:
-    """Return the temperature chosen for every loss on every set, and the score that is chosen on most of its splits."""
+    """Return a table of the temperature of every loss on every set, and of its most frequently chosen score.
+
+    Each run chooses the score for retrieval on its validation rows (scores.py).
+    """
     chosen: dict[str, dict[str, list[Result]]] = {}
     for row in results:
         labels = row["labels"]

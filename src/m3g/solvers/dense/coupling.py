@@ -14,11 +14,11 @@ from m3g.solvers.shared.couplings import summed_gradients
 
 
 class KernelCoupling(Coupling):
-    """Coupling P = K ∘ ⊗ exp(log scaling - base), from the kernel of the last step.
+    """Coupling P = K ∘ ⊗ exp(log scaling - base), from the kernel K of the last step and its `base` (see `Kernel`).
 
-    K is not recomputed if it is in memory and the scalings are in range. The coupling owns the kernel: if K is in
-    memory, `rows` overwrites it with P, and `unscaled_rows` may release it as disposable. After a release, K is
-    recomputed at the next access.
+    K is not recomputed if it is in memory and the scalings are in range (`Kernel.in_range`). The coupling owns the
+    kernel: if K is in memory, `rows` overwrites it with P, and `unscaled_rows` may pass it to its caller, who may
+    overwrite it. K is then recomputed at the next access.
 
     Args:
         log_scaling: (b, N).

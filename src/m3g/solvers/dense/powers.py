@@ -15,14 +15,14 @@ LARGEST, ENTRIES = 128, 2**17
 
 
 def is_fast(power: float) -> bool:
-    """Return whether `power_` can compute this power: a multiple of 1/2, up to rounding, of at most `LARGEST`."""
+    """Return whether `power_` can compute this power: a multiple of 1/2, up to rounding, from 1/2 to `LARGEST`."""
     return 0.5 <= power <= LARGEST and abs(2 * power - round(2 * power)) < 1e-9
 
 
 def power_(tensor: Tensor, power: float, factor: float) -> Tensor:
     """Replace the entries x of a contiguous tensor by (factor · x) ** power, by repeated squaring.
 
-    A multiplication takes a tenth of the time of a logarithm, and a third of that of a power of 2.
+    A multiplication takes a tenth of the time of a logarithm, and a third of the time of `exp2`.
 
     Example:
         >>> power_(torch.tensor([1.0, 4.0]), 2.5, 1.0)
@@ -30,7 +30,7 @@ def power_(tensor: Tensor, power: float, factor: float) -> Tensor:
     """
     doubled = round(2 * power)
     digits = f"{doubled if doubled % 2 else doubled // 2:b}"
-    # After each digit but the first, the result is squared; for a digit of 1, it is then multiplied by the base.
+    # For each binary digit but the first, the result is squared and, if the digit is 1, multiplied by the base.
     squares = [square for digit in digits[1:] for square in ([True, False] if digit == "1" else [True])]
     for base in tensor.view(-1).split(ENTRIES):
         base.mul_(factor)
@@ -49,7 +49,10 @@ def clamped_(argument: Tensor, least: float) -> Tensor:
 
 
 def range_of_logs(argument: Tensor, low: float, high: float, problem: Problem) -> tuple[float, float]:
-    """Return the range of the costs from the range (low, high) of `argument`, which is clamped in place if required."""
+    """Return the range of the costs from the range (low, high) of `argument`, the x in C = -factor · log x.
+
+    Entries of x below `Problem.least_argument` are replaced by it, in place.
+    """
     least = problem.least_argument
     if low < least:
         clamped_(argument, least)

@@ -1,7 +1,7 @@
 """Sampled solve with a fixed number of rounds and steps, which compiles to one graph.
 
-No value is read on the host. Unlike in rounds.py, the kernel always consists of products, the numbers of rounds and of
-Newton steps are given, and the tables are recomputed at every step.
+No value is read on the host. Unlike in rounds.py, the kernel always consists of products (product_kernel.py), the
+numbers of rounds and of Newton steps are given, and the kernel's tables are recomputed at every step.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def fixed_rounds(
 ) -> Estimate:
     """Solve with `steps` evaluations of the dual in each of `rounds` rounds, and estimate the error."""
     b = target.shape[0]
-    no_anchors = torch.zeros(b, 0, problem.k, dtype=torch.long, device=target.device)
+    no_anchors = torch.zeros(b, 0, problem.k, dtype=torch.long, device=target.device)  # products use none
     last: SampledPoint | None = None
     for index in range(rounds):
         centres = _centres(log_kernel, rank if index == rounds - 1 else rank // 2, b, last, draws)
@@ -60,7 +60,7 @@ def _fixed_ascent(
 
 
 def _centres(log_kernel: LogKernel, rank: int, b: int, last: SampledPoint | None, draws: Draws) -> Tensor:
-    """Return centres (b, c, k): true tuples, and random tuples in the first round or draws from the last coupling."""
+    """Return centres (b, c, k): true tuples and, in the first round, random tuples; later, draws from `last`."""
     count, sizes = max(4, -(-rank // DRAWS_PER_CENTRE)), log_kernel.sizes
     true = count // 2 if last is None else count // 4
     rest = draws.tuples(sizes, b, count - true) if last is None else last.coupling.draw(count - true, draws)

@@ -83,8 +83,8 @@ def factorise(
     """Return x (b, N) with H x = right, by Cholesky factorisation.
 
     The diagonal is increased by a relative ridge of the size of rounding errors, because of the null directions. If the
-    factorisation fails, the ridge is increased. If it fails for all ridges, the result is a mean of Sinkhorn updates.
-    With `fixed`, a failure is not detected.
+    factorisation fails, the ridge is increased. If it fails for all ridges, the result is the Sinkhorn update of every
+    view, to first order, divided by k - 1. With `fixed`, a failure is not detected.
     """
     k = len(sizes)
     if marginals.dtype != dtype or right.dtype != dtype or pairs[0, 1].dtype != dtype:

@@ -64,7 +64,7 @@ class BestWeights:
     training rows least, and linear probes on it are more accurate (docs/results/defaults.md).
 
     Attributes:
-        best, epoch, weights: the best score, its epoch and its weights.
+        best, epoch, weights: the best score, its epoch (0 before training) and its weights.
         since: number of evaluations since the best one.
         start: the weights of linear CCA; empty if training does not start there.
         share: fraction of the best weights in the average; 1 without averaging.

@@ -32,5 +32,5 @@ def shard(parts: list[nn.Module], mesh: DeviceMesh) -> None:
         stacks = [module for module in part.modules() if isinstance(module, nn.ModuleList)]
         for layer in [*(layer for stack in stacks for layer in stack), part]:
             if not isinstance(layer, FSDPModule) and any(True for _ in layer.parameters()):
-                # Otherwise a root module stays gathered until its backward pass, and the teacher has none.
+                # By default, a root module stays gathered until its backward pass, and the teacher has none.
                 fully_shard(layer, mesh=mesh, reshard_after_forward=True)

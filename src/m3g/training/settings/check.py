@@ -87,7 +87,10 @@ def _check_encoder(name: str, encoder: object) -> None:
 
 
 def _options_of(encoder: str | None) -> list[str] | None:
-    """Return the options of an encoder: those of all but `transformers` if it is not set, None for a class path."""
+    """Return the options of an encoder; None for a class path.
+
+    If `encoder` is None, return the options of all encoders except `transformers`.
+    """
     if encoder is not None and "." in encoder:
         return None
     kinds = [kind for kind in ENCODERS if kind != "transformers"] if encoder is None else [encoder]
