@@ -57,3 +57,10 @@ def test_lists_of_numbers_are_read_from_text_and_from_arrow(kind):
 def test_other_lists_are_errors_with_their_row(values, message):
     with pytest.raises(ValueError, match=message):
         VectorReader("v", ["c"], features=2).encode(cells(values))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), None])
+def test_a_list_that_is_not_finite_is_an_error_with_its_row(kind):
+    values = [[1.0, 2.0], None, [float("nan"), 1.0]] if kind is not None else ["[1, 2]", "", "[NaN, 1]"]
+    with pytest.raises(ValueError, match="must be lists of finite numbers, got another value in row 2"):
+        VectorReader("v", ["c"], features=2).encode(cells(values, kind=kind))

@@ -212,7 +212,8 @@ class VectorReader(Reader):
         if present.any():
             numbers = _flat_numbers(column, values)
             if numbers is None or not np.isfinite(numbers).all():
-                row = next(i for i, value in enumerate(values) if value is not None and not _finite(value))
+                lists = column.to_pylist() if any(isinstance(value, range) for value in values) else values
+                row = next(i for i, value in enumerate(lists) if value is not None and not _finite(value))
                 raise self._cell_error(cells.start + row, "lists of finite numbers", "another value", "correct it")
             stored[present] = numbers.reshape(-1, size)
         return stored, present
