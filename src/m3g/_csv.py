@@ -25,7 +25,8 @@ def escape(cell: object) -> object:
     """
     if not isinstance(cell, str):
         return cell
-    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # the writer quotes only its own line terminator
+    # Of line breaks, some versions of `csv.writer` quote only their own line terminator.
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")
     if not cell.startswith(FORMULA):
         return cell
     try:

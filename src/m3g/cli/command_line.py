@@ -32,10 +32,10 @@ class ParsedArguments(NamedTuple):
 def read_settings(arguments: list[str], *, ignored: tuple[str, ...] = ()) -> ParsedArguments:
     """Split a command line into settings and other arguments.
 
-    `--a.b.c VALUE` and `--a.b.c=VALUE` set a.b.c if a is a group of settings, and `--a {b: VALUE}` replaces the group.
-    `--config FILE` applies the settings in the file. Later settings replace earlier ones. A setting that is a list of
-    strings consumes all arguments up to the next option; if it is repeated, its values are joined. Names in `ignored`
-    are skipped in files.
+    `--a VALUE` sets a single setting a. If a is a group of settings, `--a.b.c VALUE` sets a.b.c, and `--a {b: VALUE}`
+    replaces the group. `--a=VALUE` is the same as `--a VALUE`. `--config FILE` applies the settings in the file, except
+    the names in `ignored`. Later settings replace earlier ones. A setting that is a list of strings consumes all
+    arguments up to the next option; if it is repeated, its values are joined.
 
     Example:
         >>> given = read_settings(["--out", "run", "--loss_options.solver.rank", "512", "--loop.epochs=3"])

@@ -33,7 +33,7 @@ MESSAGES = "M3G_MESSAGES"  # environment variable: the file for the last message
 def run_in_processes(count: int, arguments: list[str]) -> int:
     """Run `m3g` with these arguments in `count` processes and return the exit code.
 
-    If one process fails, all are stopped and its error is printed.
+    If one process fails, all are stopped. Its error is printed, or a `ValueError` is raised if a signal killed it.
     """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 Pairs = dict[tuple[int, int], Tensor]
-# Slabs larger than WHOLE_BYTES are processed in parts of up to about PART_BYTES. The temporary results of a part have
-# up to about TEMPORARY_PART times the size of the slab. Parts small enough for the cache of a core are slower.
+# A slab is a tensor, or a block of its rows (axis 1). Slabs larger than WHOLE_BYTES are processed in parts of up to
+# about PART_BYTES. The temporary results of a part have up to about TEMPORARY_PART times the size of the slab. Parts
+# small enough for the cache of a core are slower.
 WHOLE_BYTES, PART_BYTES, TEMPORARY_PART = 2**18, 2**23, 0.75
 # Minimum number of entries of a matrix for which a matrix–vector product is divided among threads.
 PARALLEL = 2**18

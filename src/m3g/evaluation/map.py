@@ -120,7 +120,8 @@ def _name_classes(axis: Axes, places: Tensor, code: Tensor, names: Sequence[str]
         if len(points) == 0:
             continue
         middle = points.median(0).values
-        x, y = points[(points - middle).square().sum(1).argmin()].tolist()  # at a point, even if the class is split
+        # The nearest point, because the median itself may lie between the clusters of a class.
+        x, y = points[(points - middle).square().sum(1).argmin()].tolist()
         name = names[kind] if len(names[kind]) <= MAX_LABEL_LENGTH else names[kind][: MAX_LABEL_LENGTH - 1] + "…"
         half = letter * len(name) / 2
         tries = [y + sign * (step + 0.9) * height for step in range(12) for sign in (1, -1)]  # above or below its point

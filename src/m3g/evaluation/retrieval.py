@@ -24,8 +24,9 @@ class Retrieval(NamedTuple):
             the diagonal is trivially 1.
         median_rank: the median rank of the true partner, as a matrix of the same form.
         contributions: for each level, the contribution of every object (n,) to the off-diagonal mean of `recall`,
-            scaled so that the mean contribution is that value; NaN for objects with fewer than two views. Without
-            missing views, it is the fraction of pairs of views in which the true partner is among the first `level`.
+            scaled so that the contributions have the same mean; NaN for objects with fewer than two views. Without
+            missing views, the contribution of an object is the fraction of ordered pairs of views in which its true
+            partner is among the first `level`.
     """
 
     recall: dict[int, Tensor]

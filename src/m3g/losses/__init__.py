@@ -1,4 +1,4 @@
-"""Losses of k views. The modules have one interface, `loss(views, *, mask=None)`.
+"""Losses of k views. The modules, except `InfoNCE`, have one interface, `loss(views, *, mask=None)`.
 
 `build("infonce-pwe", temperature=0.1)` builds a loss module by name, and `available()` lists the names. Most losses
 have two forms: a function, such as `mmcr`, whose docstring gives the formula, and a module, such as `MMCR`. `infonce`,

@@ -79,7 +79,7 @@ def mcca(
 
 
 def _correlation_blocks(views: Tensor, weight: Tensor, ridge: float) -> Tensor:
-    """Return S_l^{-1/2} S_lm S_m^{-1/2}, (k, k, d, d), up to a rotation of each view.
+    """Return S_l^{-1/2} S_lm S_m^{-1/2} (see `mcca`), (k, k, d, d), up to a rotation of each view.
 
     Rotations do not change the eigenvalues, so a Cholesky factor of S_l is used in place of its square root.
 

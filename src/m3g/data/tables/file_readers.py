@@ -35,7 +35,8 @@ RATES = (1000, 192000)  # range of the rates that a user may set
 class FileReader(Reader):
     """Base class of image and sound readers.
 
-    A cell is a path, which is decoded when a batch is read, or the content of a file, which `encode` decodes.
+    A cell is a path or the content of a file. If the column is known to have only paths, files are decoded when a batch
+    is read; otherwise, `encode` decodes all of them.
     """
 
     stored_type: ClassVar[type[np.generic]]
@@ -51,7 +52,7 @@ class FileReader(Reader):
     ):
         self.allow_outside = allow_outside  # whether paths may point outside the table's folder
         self._num_damaged = 0
-        self._contents: bool | None = None  # whether structs written by `datasets` have contents; None if unknown
+        self._contents: bool | None = None  # whether structs of the package datasets have contents; None if unknown
         super().__init__(name, columns, processor=processor, **given)
 
     def recipe(self) -> Recipe:
@@ -177,7 +178,7 @@ class ImageReader(FileReader):
                 with open_image(_opened(file)) as image:
                     self._sides.append(min(image.size))
             except (OSError, SyntaxError, ValueError):
-                continue  # counted and reported by `damaged`
+                continue  # reported by `damaged`
             if len(self._sides) >= SAMPLED_IMAGES:
                 break
 
@@ -229,7 +230,7 @@ class SoundReader(FileReader):
             try:
                 sound = soundfile.info(io.BytesIO(file) if isinstance(file, bytes) else str(file))
             except (OSError, RuntimeError):
-                continue  # counted and reported by `damaged`
+                continue  # reported by `damaged`
             self._rates[sound.samplerate] += 1
             self._durations.append(sound.duration)
 

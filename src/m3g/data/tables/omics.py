@@ -105,7 +105,10 @@ def _vectors(matrix: np.ndarray | spmatrix, cell_rows: np.ndarray) -> pa.Array:
 
 
 def write_embeddings(source: Path, out: Path, mean: np.ndarray, index: np.ndarray) -> None:
-    """Write a copy of a file with the embeddings of its cells in `obsm["X_m3g"]`, NaN for cells without one."""
+    """Write a copy of a file with the embeddings of its cells in `obsm["X_m3g"]`, NaN for cells without one.
+
+    `mean` (m, d) are the embeddings of the cells `index` (m,), averaged over views.
+    """
     data = _open(source)
     embeddings = np.full((data.n_obs, mean.shape[1]), np.nan, dtype=np.float32)
     embeddings[index] = mean

@@ -14,7 +14,7 @@ from m3g.data.tables.source import Source
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"  # example of a pretrained model in a note
 FEW_TEXTS = 20_000  # with fewer rows, text is read as TF-IDF by default
-COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # of all kinds; only `fitted` is of tfidf alone
+COMMON_OPTIONS = {"kind", "processor", "encoder", "fitted"}  # of every kind, except `fitted` (only tfidf)
 
 
 def plan_views(
@@ -111,7 +111,10 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _text_kind(kind: str, options: Options, encoder: str | None, source: Source) -> str:
-    """Return the kind of the reader: tfidf for text whose encoder is tfidf, by default if there are few rows."""
+    """Return the kind of the reader, which is tfidf instead of text if the encoder is tfidf.
+
+    Without an encoder, it is tfidf if there are few rows and neither `length` nor `processor` is set.
+    """
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):
         return kind

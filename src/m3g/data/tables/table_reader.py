@@ -1,4 +1,4 @@
-"""Reader of a view of several columns of numbers, dates and categories."""
+"""Reader of a view of one or more columns of numbers, dates and categories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Layout: TypeAlias = Sequence[Numbers | Categories]
 
 
 class TableReader(Reader):
-    """Reader of several columns: standardised numbers, one-hot categories, and indicators of empty cells among numbers.
+    """Reader of columns: standardised numbers, one-hot categories, and indicators of empty cells among numbers.
 
     Means, divisors and categories are fitted to the training rows and stored in the recipe, as `layout`. Dates are
     numbers of days. In a column of categories, numbers and dates are categories too, distinguished as written (`7` and

@@ -94,7 +94,7 @@ class Scores(TypedDict):
 
 
 def laptop_config(data: str, loss: str, n: int, options: Settings, *, seed: int, steps: int) -> Settings:
-    """Return the differences from the defaults of `m3g train`: the paper's optimiser, no teacher, a small network."""
+    """Return the differences from the defaults of `m3g train`: the paper's optimiser and a small network."""
     if data == "sleep":
         source: Settings = {
             "data": "arrays",
@@ -147,7 +147,7 @@ def _run(data: str, arm: str, parts: Arm, seed: int, request: Request) -> RunSpe
 
 
 def laptop_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield the paper's arms, the controls and the references of every data set; the runs of a grid come first."""
+    """Yield the paper's arms, the controls and the references of every data set, each after its grid if it has one."""
     for data in sets("laptop"):
         for tuned, untuned in ((MAIN, UNTUNED), (CONTROLS, {})):
             yield from _block(data, tuned, untuned, request)
@@ -261,7 +261,7 @@ def target_of(name: str, data: Path, seed: int, *, batch_size: int = DEFAULT_BAT
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Return features of sleep sensors and two pairs of sets of raw signals, or the windows of the paper's scale."""
+    """Return the data sets of a scale by name, each with the function that writes or checks its files."""
     if scale == "paper":
         return {"physionet": check_paper_windows}
     return {"sleep": prepare_sleep, "raw": prepare_raw_eeg, "windows": prepare_windows}

@@ -19,8 +19,8 @@ AT_PAPER_SCALE = " at the paper's scale"
 def summary(folder: Path) -> str:
     """Return the main tables of every experiment with finished runs in `folder/NAME` or `folder/NAME-paper`.
 
-    The `table.md` and figures of these experiments, except `RECORDS`, are rewritten. Comparisons, controls and grids
-    are only in `table.md`, not on the page.
+    The page is also written to `summary.md`. The `table.md` and figures of these experiments, except `RECORDS`, are
+    rewritten. Comparisons, controls and grids are only in `table.md`, not on the page.
     """
     parts = [
         "# All results on one page",
@@ -60,7 +60,7 @@ def _tables(name: str, rows: list[Result], scale: str, store: Store) -> tuple[li
 
 
 def main_tables(text: str, *, max_sections: int = 3) -> str:
-    r"""Return the first table and all pictures of the first sections of a page, with headings one level deeper.
+    r"""Return the first table and all pictures of each of the first sections, with headings one level deeper.
 
     Sections without a table are omitted and not counted. The section "Published" is kept wherever it is.
 

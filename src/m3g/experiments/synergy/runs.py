@@ -44,7 +44,7 @@ MORE_TUNING_SEEDS = dict.fromkeys(("digits", "digits-hard", "bits-50"), (100, 10
 POINTS, STEPS, EMBEDDING = 32, 1500, 32
 TEMPERATURES = (0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
 LOWER_TEMPERATURES = {"bits-50": (0.004, 0.0075)}  # added because the lowest of `TEMPERATURES` was chosen for Symile
-LEARNED = ("gram", "triangle")  # the temperatures that these losses learn stay above 0.01
+LEARNED = ("gram", "triangle")  # learned temperatures stay above 0.01, so the lower ones are not tried
 TEMPERATURE = "loss_options.temperature"
 CANDIDATES = 1000  # maximum number of rows, and candidates, of retrieval
 SUPERVISED = "supervised"
@@ -86,7 +86,7 @@ def config(data: str, arm: str, *, seed: int, steps: int = STEPS) -> Settings:
             "test": 0.2,
             "batch_size": POINTS,
             "split_seed": seed + 1,
-            "standardize": data != "captions",  # unit-length features
+            "standardize": data != "captions",  # features of captions have constant length
         },
         "encoder_options": {"width": 128},
         "heads": {"embedding_size": EMBEDDING, "hidden": None},

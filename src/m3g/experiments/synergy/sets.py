@@ -1,9 +1,10 @@
 """Data sets of `m3g reproduce synergy`: objects with three views, any two of which may be independent.
 
-Each reader returns three views, `label` and `group`, and for `captions` also `others`. The label is the class of the
-last view, except in `captions` (the position of the selected picture) and `utterances` (the sentiment). Objects of the
-digit and caption sets are composed of rows of several sources. The rows are first divided into folds, and every object
-is composed within one fold, its group, so that no row occurs in two splits.
+Each reader returns three views, `label` and `group`, and for `captions` also `others`, the wrong candidates of each
+object (`m3g.experiments.synergy.captions`). The label is the class of the last view, except in `captions` (the position
+of the selected picture) and `utterances` (the sentiment). Objects of the digit and caption sets are composed of rows of
+several sources. The rows are first divided into folds, and every object is composed within one fold, its group, so that
+no row occurs in two splits.
 """
 
 from __future__ import annotations
@@ -165,7 +166,8 @@ def spoken_digits(file: Path, *, bands: int = 24, frames: int = 12) -> tuple[np.
 def bits(share: float) -> Callable[[Path | None], Arrays]:
     """Return a reader of four task bits: a fraction `share` of them are XOR bits, the others are equal in all views.
 
-    A view is a random linear map of its task bits and four independent bits, with Gaussian noise.
+    An XOR bit of the third view is the XOR of those of the first two, which are independent. A view is a random linear
+    map of its task bits and four independent bits, with Gaussian noise.
     """
 
     def read(source: Path | None) -> Arrays:
@@ -253,7 +255,7 @@ TUNED_ON = {f"bits-{percent}": "bits-50" for percent in (0, 25, 75, 100)}  # set
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Return the sets by name, each with the function that writes its file once."""
+    """Return the sets by name, each with the function that writes its file and that of the set it is tuned on, once."""
 
     def preparer(name: str) -> Prepare:
         def prepare(source: Path | None, target: Path) -> None:

@@ -57,7 +57,7 @@ class Response:
 
 
 def response_of(problem: Problem, epsilon: float, potentials: Tensor, terms: Sequence[tuple[int, ...]]) -> Response:
-    """Return the response to a change of the cost: a sum of terms, one for each of the sets `terms` of views."""
+    """Return the response to changes of the cost that are a sum of one term for each set of views in `terms`."""
     wide = vector_dtype(problem.device)
     problem = problem.with_tensors([tensor.detach().to(wide) for tensor in problem.tensors])
     potentials = potentials.detach().to(wide)

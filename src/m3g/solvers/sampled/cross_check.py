@@ -1,9 +1,10 @@
 """Cross-check of a result against an independent validation sample.
 
-Let h be the log scalings that solve the dual of a sampled kernel, and Z the mass of the true kernel at h. If the
-samples represented the kernel exactly, Z would equal the required mass M. An independent validation sample estimates Z
-from draws around tuples that Gibbs chains reach at h. The chains start at random tuples and at draws from the coupling.
-A tuple of large mass that the first sample missed attracts them (gibbs_search.py), so the estimate of Z exceeds M.
+Let h be the log scalings that solve the dual of a sampled kernel (the first sample), and Z the mass of the true kernel
+at h. If the first sample represented the kernel exactly, Z would equal the required mass M. An independent validation
+sample estimates Z from draws around tuples that Gibbs chains reach at h. The chains start at random tuples and at draws
+from the coupling. A tuple of large mass that the first sample missed attracts them (gibbs_search.py), so the estimate
+of Z exceeds M.
 
 Let B be the bias of the value of the sampled kernel, in units of epsilon. If this kernel is correct up to noise, its
 value Σ_l ⟨h_l, a_l⟩ - M is too high by B, and the lower bound Σ_l ⟨h_l, a_l⟩ - M - M log(Z / M) on the true value is
@@ -43,7 +44,7 @@ class CrossCheck:
         tuples: (b, c, k), the end points of the Gibbs chains.
         excess: (b,), M log(Z / M), see the module docstring.
         variance: (b,), the variance of the mass of the validation sample, rescaled to the size of the first sample. If
-            the first sample missed tuples of large mass that this one contains, its own variance is too small.
+            the first sample missed tuples of large mass, the variance of its own mass is too small.
     """
 
     tuples: Tensor

@@ -138,7 +138,7 @@ class ResultantKernel(LogKernel):
         return squares * (self.strength / 2)
 
     def field_logits(self, l: int, fields: Tensor) -> Tensor:
-        """Return √(2a) ⟨g, r_l⟩ - a |r_l|² for samples g (b, s, d) as a new tensor (b, s, n_l)."""
+        """Return √(2a) ⟨g, r_l⟩ - a |r_l|² for samples g of product_kernel.py (b, s, d): a new (b, s, n_l)."""
         offset = self.views[l].square().sum(-1).unsqueeze(1) * (-self.strength / 2)
         return torch.baddbmm(offset, fields, self.views[l].transpose(1, 2), alpha=self.strength**0.5)
 

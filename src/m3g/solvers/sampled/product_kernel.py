@@ -34,7 +34,7 @@ MAX_SHARPNESS = 10.0
 def product_list(
     log_kernel: LogKernel, centres: Tensor, log_scaling: Tensor, per_centre: int, draws: Draws, anchors: Tensor
 ) -> ProductList:
-    """Draw `per_centre` weighted samples g around every centre (b, r, k).
+    """Draw `per_centre` weighted samples g around every tuple of `centres` (b, r, k).
 
     The proposal q is the mixture of unit normal distributions at √(2a) Σ_l r_l of the centres, and the weights of the
     s = r · per_centre samples are N(g; 0, I) / (s q(g)). The log scalings and the anchors are not used, because every

@@ -26,7 +26,7 @@ from m3g.training.loop.start import Start
 from m3g.training.mismatch.reliability import Mismatch
 from m3g.training.settings.config import OptimSettings, TeacherSettings
 
-# Minimum number of views that a row with as many views keeps under view dropout, because a loss compares at least two.
+# Number of views that view dropout keeps in every row (all, if a row has fewer), because a loss compares at least two.
 KEPT_VIEWS = 2
 
 
@@ -41,7 +41,7 @@ class MultiViewModule(pl.LightningModule):
         views_per_step: number of views compared at a time; None means all.
         subsets_per_step: number of random subsets of that size over which a step averages the loss.
         view_dropout: probability of removing an entry (a view of a row) from the loss of a step; every row keeps at
-            least `KEPT_VIEWS` of its views.
+            least `KEPT_VIEWS` of its views, if it has as many.
         mismatch: estimates the reliability of entries and excludes unreliable ones; None disables this.
         chunk_size: rows of a view embedded at a time, see `m3g.nets.embed_in_chunks`; None embeds all at once.
         batch_size: rows per batch and process, required with `optim.reference_batch`.

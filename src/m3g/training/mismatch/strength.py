@@ -8,7 +8,7 @@ they look like mismatches. Held-out rows show how frequent such entries are. For
 pi is uniform on [0, 1] for a mismatched entry and concentrated near 0 for a correct entry of a strong view. Let
 
     q = 2 P(pi > 1/2)                 the fraction of entries that look random,
-    b = P(0.1 < pi <= 1/2) - 0.4 q    the fraction of entries between the two groups,
+    b = P(0.1 < pi <= 1/2) - 0.4 q    the fraction of entries in between: neither random nor near 0,
     v                                 the fraction of the view's evaluated training entries that are unreliable.
 
 The unreliable entries of the view are reported if
@@ -16,7 +16,7 @@ The unreliable entries of the view are reported if
 - b <= `MAX_BETWEEN`: correct entries are separated from random ones;
 - v >= `MIN_EXPLAINED` q: training fits most correct entries, including those that would look random in held-out rows,
   so clean data fall below this limit;
-- v >= b: correct entries between the two groups may be unreliable too;
+- v >= b: correct entries in between may be unreliable too;
 - v >= `MIN_UNRELIABLE` unless b <= `SEPARATED`: a smaller fraction may be false alarms of a view whose correct entries
   are not fully separated from random ones.
 

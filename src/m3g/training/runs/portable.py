@@ -68,7 +68,11 @@ class _Exported(TypedDict):
 
 
 class Exported(_Exported, total=False):
-    """Content of `views.json`; `recall_at_1` of PyTorch and of the exported files, if the data can be read."""
+    """Content of `views.json`.
+
+    `rows` is the number of rows compared with PyTorch, and `test_rows` whether they are real data (`Rows.real`).
+    `recall_at_1`, of PyTorch and of the exported files, is included if the rows are real and there are two or more views.
+    """
 
     recall_at_1: dict[str, float]
 

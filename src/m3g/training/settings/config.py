@@ -179,7 +179,7 @@ class Config:
         subsets_per_step: number of random subsets of views_per_step views over which a step averages the loss; None
             means as many as are fast, at most 20
         view_dropout: probability of removing each entry (a view of a row) from the loss of a step, so that the network
-            learns to handle missing views; every row keeps at least two of its views
+            learns to handle missing views; every row keeps at least two of its views, if it has as many
         mismatch: detect entries that do not match their row and exclude them from the loss; `m3g audit` lists them
         logger: one or several of tensorboard, csv, wandb, mlflow and trackio (--logger csv wandb), or none; metrics.csv
             and, if there are test rows, results.json are written in any case
