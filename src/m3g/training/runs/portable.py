@@ -71,7 +71,7 @@ class Exported(_Exported, total=False):
     """Content of `views.json`.
 
     `rows` is the number of rows compared with PyTorch, and `test_rows` whether they are real data (`Rows.real`).
-    `recall_at_1`, of PyTorch and of the exported files, is included if the rows are real and there are two or more views.
+    `recall_at_1`, of PyTorch and of the exported files, is included for real data of two or more views.
     """
 
     recall_at_1: dict[str, float]
