@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -120,3 +121,13 @@ def test_without_data_rows_are_drawn_and_reduced_precision_is_an_error(trained, 
     assert not json.loads((tmp_path / "out" / "views.json").read_text())["test_rows"]
     assert main(["export", str(trained[0]), "--out", str(tmp_path / "int8"), "--precision", "int8"]) == 2
     assert "precision must be fp32 if the data of the run cannot be read" in capsys.readouterr().err
+
+
+def test_random_rows_have_the_dtype_of_their_view():
+    def unreadable():
+        raise OSError("no data")
+
+    inputs = [{"kind": "text"}, {"kind": "text", "processor": {"tokens": []}}, {"kind": "vector"}]
+    net = SimpleNamespace(view_shapes=[(5,), (6,), (3,)], inputs=inputs)
+    rows = portable._rows(SimpleNamespace(open=unreadable), net, required=False)
+    assert [view.dtype for view in rows.views] == [torch.uint8, torch.int32, torch.float32]

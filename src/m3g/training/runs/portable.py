@@ -200,9 +200,12 @@ def _rows(run: Run, net: TrainedNet, *, required: bool) -> Rows:
     rng = torch.Generator().manual_seed(0)
     drawn = []
     for l, shape in enumerate(net.view_shapes):
-        text = bool(net.inputs) and net.inputs[l].get("kind") == "text"
-        size = (64, *shape)
-        drawn.append(torch.randint(1, 200, size, generator=rng) if text else torch.randn(size, generator=rng))
+        recipe, size = net.inputs[l] if net.inputs else {}, (64, *shape)
+        if recipe.get("kind") == "text":
+            dtype = torch.int32 if recipe.get("processor") else torch.uint8  # tokens, or bytes
+            drawn.append(torch.randint(1, 200, size, generator=rng, dtype=dtype))
+        else:
+            drawn.append(torch.randn(size, generator=rng))
     return Rows(drawn, None, False)
 
 
