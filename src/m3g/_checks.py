@@ -1,6 +1,7 @@
 """Validation of tensors and plain values passed by users.
 
-Each check raises a one-sentence `ValueError` that names the argument, the requirement and the value received.
+Each check raises a one-sentence `ValueError` that names the argument, the requirement and the value received; `extra`
+raises an `ImportError`.
 """
 
 from __future__ import annotations
@@ -172,7 +173,8 @@ def masked_and_scaled(
 ) -> Tensor:
     """Return views (..., k, n, d) with missing points set to zero and, with `normalize`, the others of unit length.
 
-    Points that are not missing are rejected if they have non-finite entries or, with `normalize`, are zero vectors.
+    Points that are not missing are rejected if their entries or norms are not finite or, with `normalize`, if their
+    norm is zero.
     Without `check_entries`, they are accepted, and the result contains NaN or inf.
     """
     if mask is not None:

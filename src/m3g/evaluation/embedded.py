@@ -140,8 +140,8 @@ def read_out(
         readout: `"mean"`: the mean of the unit vectors, NaN if there are none. `"concat"`: the unscaled views, with
             zeros for missing ones. A cost that is linear in each view: its query (`Cost.query`). A function: its value
             at the unit vectors (k, n, d), zero for missing views, and the mask (k, n).
-        view: the view with which the result is compared; it is excluded. None gives the vector of the whole object; a
-            cost then returns its query for one additional view.
+        view: the view with which the result is compared; it is excluded. With None, all views are used; a cost then
+            returns its query for a hypothetical view k + 1.
 
     Example:
         >>> views = torch.tensor([[[2.0, 0.0]], [[0.0, 3.0]]])

@@ -78,7 +78,7 @@ def embed_in_chunks(encoder: Callable[..., Tensor], *inputs: object, chunk_size:
 
 
 def reject_batch_norm(encoder: object) -> None:
-    """Reject an encoder whose output for a row depends on the other rows of its chunk."""
+    """Reject an encoder with batch normalisation, whose output for a row depends on the other rows of its chunk."""
     owner = encoder if isinstance(encoder, nn.Module) else getattr(encoder, "__self__", None)
     if not isinstance(owner, nn.Module):
         raise ValueError(f"encoder must be an nn.Module or a method of one, got {checks.described(encoder)}.")

@@ -40,8 +40,7 @@ class Solution:
             error of the marginals.
         error: Σ_l |m_l(P) - a_l|_1, the distance of the marginals from the weights (batch shape); at most `tol` times
             `mass` if the solve converged.
-        num_steps: number of sweeps and Newton steps; with solver="sampled", number of evaluations of the dual; 1 with
-            solver="linear-program".
+        num_steps: number of sweeps and of evaluations of the dual in the Newton steps; 1 with solver="linear-program".
         tol: the requested tolerance, relative to the mass.
         solver: name of the solver.
         coupling_form: internal representation of the coupling.
