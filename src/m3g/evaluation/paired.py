@@ -56,7 +56,7 @@ def paired(
     freedom, where :math:`s^2` is the variance of the differences (Nadeau and Bengio, 2003).
 
     Args:
-        ours, theirs: scores by key, such as a seed, a split, or a setting of a split; keys in both are compared.
+        ours, theirs: scores by key, such as a seed, a split, or a pair (split, setting); keys in both are compared.
         test_to_train: number of test objects per training object of overlapping splits; 0 for independent draws.
         split_of: function that returns the split of a key. The differences of a split are averaged first, because they
             are not independent.
@@ -95,8 +95,8 @@ def interval_of_mean(values: Sequence[float], *, test_to_train: float = 0.0) -> 
 def bootstrap(ours: Scores[Key], theirs: Scores[Key], *, seed: int = 0) -> Difference:
     """Compare two arms on common rows by the bootstrap, with 2000 resamples of the difference of the means.
 
-    If an arm lacks the views that a measure requires in a row, its score of the row is NaN, and the row is excluded
-    from the mean of this arm. The result is the difference of the two means, even if the arms lack different views.
+    If a row of an arm lacks views that the measure requires, the score of this row is NaN, and the row is excluded from
+    the mean of this arm. The result is the difference of the two means, even if the arms lack different views.
     `half_width` is the larger distance from the difference to a bound of the 95 % interval, so that the symmetric
     interval contains that interval.
 

@@ -200,7 +200,7 @@ def by_vendor(results: list[Result], metric: str) -> dict[str, dict[str, list[fl
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Write `table.md` and the figure; return the text."""
+    """Write `table.md` and the figures; return the text."""
     parts = [hours(results)]
     for metric, title in (("test", "Emoji seen in training, unseen vendor"), ("new", "New emoji, unseen vendor")):
         scores = by_vendor(results, metric)

@@ -62,7 +62,7 @@ class ProductCoupling(SampledCoupling):
 
     `tilt` consists of row factors (b, s) and k tensors of point factors (b, n_l). If it is given, the term of sample s
     and tuple t is also multiplied by row[s] + Σ_l point_l[t_l]. The result is a signed measure: the derivative of a
-    coupling.
+    coupling. Only `marginal`, `marginals` and `pull` support it.
     """
 
     kernel: ProductList
