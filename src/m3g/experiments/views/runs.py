@@ -1,6 +1,6 @@
 """Comparison of k-view losses on real data.
 
-`m3g reproduce views --data SETS`: 4058 runs on fifteen sets, of which 3459 are stored (7 hours on one core). Without
+`m3g reproduce views --data SETS`: 4545 runs on fifteen sets (7 hours on one core). Without
 `--data`, only the built-in digits are used. Expected: M3G, InfoNCE and VICReg in the top group.
 
 Every loss of `m3g losses` trains the same small network (an MLP per view) on real sets of k = 2 to 12 views, with the
