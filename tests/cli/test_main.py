@@ -20,7 +20,7 @@ def test_an_existing_run_folder_is_not_touched(data_folder, capsys):
 
 
 def test_resume_rejects_other_settings(data_folder, capsys):
-    assert "combined with settings other than" in error_of(
+    assert "combined with --out or settings other than" in error_of(
         ["train", "--resume", data_folder, "--loop.devices", "7"], capsys
     )
 
