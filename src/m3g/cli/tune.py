@@ -26,9 +26,10 @@ DESCRIPTION = {
 
 All settings of m3g train except --logger and --loop.patience apply to every trial. A temperature or width that is set
 is not searched, nor is a learning rate that differs from the default, nor the temperature if epsilon is set. The width
-is searched only if all views are numbers and their encoders are mlp, residual or not set. After five trials, a trial
-below the median of earlier ones is stopped. The test split is not used. The folder of --out contains the study
-(study.log, an Optuna journal), trials.csv and study.png. The command that trains with the best settings is printed."""
+is searched only if all views are vectors or columns of numbers and categories, --encoder is mlp, residual or not set,
+and no --view.NAME option is set. After five trials, a trial below the median of earlier ones is stopped. The test split
+is not used. The folder of --out contains the study (study.log, an Optuna journal), trials.csv and study.png. The
+command that trains with the best settings is printed."""
 }
 
 

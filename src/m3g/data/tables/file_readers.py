@@ -52,7 +52,7 @@ class FileReader(Reader):
     ):
         self.allow_outside = allow_outside  # whether paths may point outside the table's folder
         self._num_damaged = 0
-        self._contents: bool | None = None  # whether structs of the package datasets have contents; None if unknown
+        self._contents: bool | None = None  # whether structs of Hugging Face `datasets` contain bytes
         super().__init__(name, columns, processor=processor, **given)
 
     def recipe(self) -> Recipe:

@@ -79,7 +79,7 @@ def image_run(
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Return ten classes of Tiny-ImageNet, and of any other image folder; at the paper's scale ImageNet-1k."""
+    """Return the function that prepares each set: Tiny-ImageNet and any image folder, or ImageNet-1k."""
     if scale == "paper":
         return {"imagenet": check_paper_folders}
     return {"tinyimagenet": prepare_tinyimagenet, "folders": prepare_folders}
