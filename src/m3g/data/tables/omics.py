@@ -1,6 +1,6 @@
 """Single-cell files: the views are the modalities of an .h5mu file or the matrices of an .h5ad file.
 
-Files are opened in backed mode: `X` stays in the file, whereas anndata loads `obsm` into memory. Sparse matrices stay
+Rows are read in backed mode: `X` stays in the file, whereas anndata loads `obsm` into memory. Sparse matrices stay
 sparse, and only a batch of their rows is converted to dense at a time. A cell without a row in a modality is a missing
 entry.
 """

@@ -133,7 +133,7 @@ class TupleCoupling(SampledCoupling):
         return masses.squeeze(2).to(self.kernel.base.dtype)
 
     def sample_weights(self) -> Tensor:
-        """Return the mass of every sample, summed over its rows in all blocks: (b, s)."""
+        """Return the mass of every sample, summed over its rows in all blocks: (b, number of samples)."""
         return torch.stack(
             [
                 self._row_masses(block_index)[:, block.num_exact :]
