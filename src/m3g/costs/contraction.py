@@ -156,7 +156,10 @@ def with_view(rest: Tensor, pairs: Sequence[Tensor]) -> Tensor:
 
 
 def balanced_split(sizes: Sequence[int]) -> int:
-    """Return the number of leading views in the first of two groups that together have the fewest tuples."""
+    """Return the number of views in the first of two groups of consecutive views.
+
+    The division minimises the number of tuples of the first group plus that of the second.
+    """
     k = len(sizes)
     if all(n == sizes[0] for n in sizes):  # comparing products would specialise symbolic sizes
         return (k + 1) // 2

@@ -62,7 +62,7 @@ def recall_at_1(
         labels: (n,); if given, any candidate of the same class is correct.
 
     Returns:
-        The fraction, or None if no row has both.
+        The fraction, or None if no row has both a query and a candidate.
     """
     both = queried & searched
     if not bool(both.any()):

@@ -23,7 +23,10 @@ NOTATION = re.compile(r"(?P<name>\w+)(\{(?P<cell>\d+)\})?(?P<transposed>')?$")
 
 
 def select(stored: Variables, key: str | None, file: Path, name: str) -> np.ndarray:
-    """Return an array of a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`."""
+    """Return an array of a `.mat` file: `X`, the second entry `X{2}` of a cell array, or the transpose `X'`.
+
+    Sparse matrices are converted to dense, and a matrix with one column to a vector.
+    """
     names = ", ".join(_choices(stored))
     if key is None and len(stored) != 1:
         raise ValueError(

@@ -64,7 +64,7 @@ def laptop_runs(data: str, request: Request) -> Iterator[RunSpec]:
         for k in (2, 3, 4):
             for method in candidates:
                 if k == 2 and method.endswith("ave"):
-                    continue  # for k = 2 both aggregations are equal
+                    continue  # for k = 2, the ave and pwe forms are equal
                 yield replace(run(k, method, seed, {"arm": method}), candidates=candidates[method])
     for seed in range(request.seeds):
         for control, (change, methods) in CONTROLS.items():

@@ -1,9 +1,11 @@
 """Scaling sweeps in the exponential domain, the initialisation of the Newton steps.
 
-The views are divided into two groups A and B, so that K is a matrix (α, β). The updates of all views of A use only the
-joint marginal of A, and thus one product K u_B; those of B use one product u_Aᵀ K. A sweep is therefore two passes over
-K, without an exponential. If more than one further sweep is expected, the log scalings of A are extrapolated to the
-limit of a geometric series at the observed rate of convergence (Aitken's method), which may halve the number of sweeps.
+The views are divided into a leading group A with α tuples and a group B with β tuples, so that the kernel K (kernel.py)
+is a matrix (α, β). u_A and u_B are the outer products of the scalings of A and of B. The updates of all views of A use
+only the joint marginal of A, and thus one product K u_B; those of B use one product u_Aᵀ K. A sweep is therefore two
+passes over K, without an exponential. If more than one further sweep is expected, the log scalings of A are
+extrapolated to the limit of a geometric series at the observed rate of convergence (Aitken's method), which may halve
+the number of sweeps.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ class Swept:
 def sweep(kernel: Kernel, target: Tensor, *, tol: float, max_steps: int, worth: int = WORTH) -> Swept:
     """Sweep, starting at the base of the kernel, until the error is at most `tol` or Newton steps would be faster.
 
-    The latter is assumed if more than `worth` further sweeps are expected. `target` (b, N) are the weights in the dtype
-    of the kernel.
+    Newton steps are assumed to be faster if more than `worth` further sweeps are expected. `target` (b, N) are the
+    weights in the dtype of the kernel.
     """
     assert kernel.base is not None
     h = kernel.lead

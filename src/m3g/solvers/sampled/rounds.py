@@ -222,7 +222,7 @@ class Rounds:
     def _with_error(self, build: Build, kernel: SampledKernel, end: AscentResult) -> Estimate:
         error = sampling_error(kernel, end.point, self.problem, DRAWS_PER_CENTRE)
         # The factor of four is a safety margin, because the estimate of the error due to `tol` is rough. The last term
-        # is the rounding error of exponents of this size, which is the same in all samples.
+        # is the rounding error of the exponents, which is the same in all samples.
         value = error.value + 4 * end.possible_gain + torch.finfo(self.problem.dtype).eps * end.point.reach
         return Estimate(build, kernel, end.point, replace(error, value=value))
 
@@ -247,8 +247,8 @@ class Rounds:
     def _centres(self, log_kernel: LogKernel, rank: int, last: SampledPoint | None, log_scaling: Tensor) -> Tensor:
         """Return centres (b, c, k).
 
-        In the first round, half of them are true tuples and half are random. Later, a quarter are true tuples, an
-        eighth are end points of Gibbs chains, and the rest are draws from the last coupling.
+        If `last` is None, half of them are true tuples and half are random. Otherwise, a quarter are true tuples, an
+        eighth are end points of Gibbs chains, and all others are draws from the coupling of `last`.
         """
         count, b = max(2, -(-rank // DRAWS_PER_CENTRE)), self.target.shape[0]
         sizes = log_kernel.sizes
