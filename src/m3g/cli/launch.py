@@ -136,7 +136,7 @@ def from_first(name: str, default: str) -> str:
 
 
 def end_with_parent() -> None:
-    """Exit a process started by `run_in_processes` within a second after its parent ends, even if it was killed."""
+    """Exit a process started by `run_in_processes` within a second after its parent ends or is killed."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:

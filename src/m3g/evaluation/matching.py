@@ -60,7 +60,7 @@ def matched_objects(
 
     Objects are divided into random batches of `batch_size`, and the best polymatching of each batch is computed with
     the circular variance as cost. Object i is matched if the largest entry in row i of the pair marginal is entry i,
-    for every ordered pair of views. Objects with missing views and an incomplete last batch are skipped.
+    for every ordered pair of views. Objects with missing views are skipped, and so is an incomplete last batch.
 
     Args:
         embeddings: (k, n, d).

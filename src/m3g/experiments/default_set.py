@@ -114,7 +114,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, dict[str, fl
 
 
 def raw_features(*, split_seed: int = 0) -> dict[str, float]:
-    """Evaluate probes on the concatenated inputs; other scores require a common space."""
+    """Return the scores of probes on the concatenated inputs; other scores require a common space."""
     data = build_data(Config(data_options={"split_seed": split_seed}))
     parts = []
     for split in (SPLITS[0], SPLITS[2]):
@@ -126,7 +126,7 @@ def raw_features(*, split_seed: int = 0) -> dict[str, float]:
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Select the setting of each method on the validation splits and report its test scores."""
+    """Select the setting of each method on the validation splits; write its test scores and return them as a table."""
     seeds = sorted({row["labels"]["seed"] for row in results})
     methods = {}
     for loss in METHODS:

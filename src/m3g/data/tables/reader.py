@@ -174,7 +174,7 @@ class TextReader(Reader):
         return np.array(self._tokenizer.encode(text).ids, dtype=np.int32)
 
     def _texts(self, cells: Cells) -> list[str | None]:
-        """Return the text in every cell; None if the cell is empty or contains a word of `EMPTY_TEXT`."""
+        """Return the text in every cell; None if the cell is empty or is a word of `EMPTY_TEXT`."""
         values = cells.columns[self._column].to_pylist()
         for row, value in enumerate(values, start=cells.start):
             if isinstance(value, (bytes, list, dict)):

@@ -175,7 +175,7 @@ def _run(
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield DomainNet with the paper's recipe and the arms of `full.paper_arms`."""
+    """Yield the runs on DomainNet with the paper's recipe, for the arms of `full.paper_arms`."""
     for seed in range(request.seeds):
         for held_out in DOMAINS["domainnet-small"]:
             for arm, (method, options) in full.paper_arms(METHODS, epsilon=0.05).items():
@@ -212,7 +212,10 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | dict
 
 @torch.no_grad()
 def measure(net: Network, data: DomainArrays, *, shots: int, seed: int) -> dict[str, float | dict[str, float]]:
-    """Return accuracies of probes trained on all seen domains and on each, and the effective rank of the features."""
+    """Return accuracies of probes trained on all seen domains and on each, and the effective rank of the features.
+
+    The number of test images is also returned.
+    """
     train = {name: _features(net, data, name, ("train",), seed, shots=shots) for name in data.view_names}
     seen = [_features(net, data, name, ("val",), seed, most=MAX_TEST_IMAGES // data.k) for name in data.view_names]
     unseen = _features(net, data, data.held_out[0], ("train", "val"), seed, most=MAX_TEST_IMAGES)
@@ -253,7 +256,7 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Return fonts and trees of `domain/class/image`; at the paper's scale DomainNet."""
+    """Return a preparation function per data set: fonts and trees of `domain/class/image`; at paper scale DomainNet."""
     if scale == "paper":
         return {"domainnet": check_paper_domains}
     return {"fonts": prepare_fonts, **{name: partial(prepare_tree, name) for name in TREES}}

@@ -31,7 +31,7 @@ Scores = dict[str, dict[tuple[str, int], float]]  # arm, (unseen domain, seed)
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Write `table.md`, and figures for every data set that has runs."""
+    """Write `table.md`, and figures for every data set that has runs; return the text of `table.md`."""
     parts = [hours(results)]
     for data, title in TITLES.items():
         set_results = [row for row in results if row["labels"]["data"] == data]

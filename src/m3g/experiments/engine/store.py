@@ -84,7 +84,10 @@ class Store:
         shutil.rmtree(self.folder(run) / "work", ignore_errors=True)
 
     def collect(self) -> dict[str, Result]:
-        """Write `results.jsonl`, sorted by id, so that the same results always give the same file."""
+        """Write all results to `results.jsonl` and return them.
+
+        Lines are sorted by id, so that the same results always give the same file.
+        """
         results = self.results()
         lines = [json.dumps(results[run], sort_keys=True, separators=(",", ":")) for run in sorted(results)]
         if lines:

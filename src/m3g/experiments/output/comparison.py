@@ -81,7 +81,7 @@ def lines(
 
 
 def rank_row(scores: Mapping[str, Scores[Key]]) -> list[str]:
-    """Return the average ranks of the arms as the last row of a table."""
+    """Return the average ranks of the arms as a row of a table."""
     ranks = average_rank(scores)
     return ["average rank", *(f"{ranks[arm]:.2f}" if arm in ranks else "—" for arm in scores)]
 

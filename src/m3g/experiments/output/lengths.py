@@ -21,8 +21,8 @@ def length_table(
 ) -> list[str]:
     """Return a table of scores by number of steps and the link to its figure, which is written to `path`.
 
-    Both contain the runs of stage `length` and, for comparison, the runs of stage `main_stage` that have the same arm,
-    seed and `same(run)` as one of them. The list is empty if there are no runs of stage `length`.
+    Table and figure contain the runs of stage `length` and, for comparison, the runs of stage `main_stage` that have
+    the same arm, seed and `same(run)` as one of the former. The list is empty if there are no runs of stage `length`.
     """
     other_lengths = [row for row in results if row["labels"]["stage"] == "length"]
     keys = {(row["labels"]["arm"], row["labels"]["seed"], same(row)) for row in other_lengths}

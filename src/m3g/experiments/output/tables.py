@@ -45,7 +45,7 @@ def percent(values: Sequence[float]) -> str:
 
 
 def setting(change: Change) -> str:
-    """Format the values of a grid.
+    """Format one setting of a grid.
 
     Example:
         >>> setting({"optim.learning_rate": 0.003, "loss_options.epsilon": 0.05})

@@ -8,9 +8,9 @@ Objects have three views. In sets without synergy, each view alone determines th
 synergy, any two views are independent, and together they determine the third (`m3g.experiments.synergy.sets`). Every
 loss trains the same network (one MLP per view) with the same optimiser, number of steps and points per batch. Every
 loss has a grid of seven temperatures; for the bits, losses that do not learn their temperature have nine. A grid is
-evaluated on separate splits that no table contains: three splits of `digits`, `digits-hard` and `bits-50` (for all sets
-of bits), one split of the other sets. The best temperature on the validation rows of these splits is then used on other
-splits. The score is the fraction of test objects whose last view is retrieved from the other two.
+evaluated on separate splits that no table contains: three splits each of `digits`, `digits-hard` and `bits-50` (for all
+sets of bits), and one split of each other set. The best temperature on the validation rows of these splits is then used
+on other splits. The score is the fraction of test objects whose last view is retrieved from the other two.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _runs(request: Request) -> Iterator[RunSpec]:
 
 
 def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]:
-    """Train, choose the score on the validation rows and evaluate it on the test rows."""
+    """Train, choose the best retrieval score of `SCORES` on the validation rows and evaluate it on the test rows."""
     run, name = config_of(settings), settings["data"]
     if "reference" in settings:
         return {"found": supervised(build_data(run), seed=run.seed)}
@@ -153,7 +153,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float | str]
 
 @torch.no_grad()
 def recalls(net: MultiViewNet, data: ViewsData, split: Split, *, others: Tensor | None) -> dict[str, float]:
-    """Return, for each score, the fraction of rows whose last view is retrieved.
+    """Return, for each of `SCORES`, the fraction of rows whose last view is retrieved.
 
     `others` are the wrong candidates of each row; with None the candidates are the last views of all rows.
     """

@@ -11,8 +11,8 @@ with the scalings of A and of the pivot included in L, and those of B in R. The 
 
     M = W ∘ (L Rᵀ)  of A and B,      L ∘ (W R)  of A and the pivot,      R ∘ (Wᵀ L)  of B and the pivot.
 
-Three matrix products of n^k multiply-adds therefore yield all pair marginals, without a tensor of n^k entries. A large
-M is computed slab by slab.
+Three matrix products of n^k multiply-adds each therefore yield all pair marginals, without a tensor of n^k entries. A
+large M is computed slab by slab.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ def overfit_factor(weights: Tensor, bias: Tensor) -> Tensor:
 
     The log scalings are fitted to the samples. If a sample has leverage h, only the fraction 1 - h of its error is
     observed, and division by 1 - h corrects this, as in the jackknife. The sum of h times the mass of each sample is
-    twice the bias of the value. The leverage of a sample of weight w, its fraction of the sampled mass, is modelled as
-    that of independent samples, h = c w / (1 + c w), with c such that this sum is correct. The factor is then
+    twice the bias of the value. Let w be the fraction of the sampled mass that a sample has. Its leverage is modelled
+    as that of independent samples, h = c w / (1 + c w), with c such that this sum is correct. The factor is then
     √(Σ w² (1 + c w)² / Σ w²).
 
     Args:

@@ -164,7 +164,7 @@ def ascend(
 
 
 def fixed_ascent(dual: Dual[E], log_scaling: Tensor, num_steps: int) -> AscentState[E]:
-    """Evaluate `num_steps` times without reading values on the host and without backtracking."""
+    """Return the state after `num_steps` evaluations, without reading values on the host and without backtracking."""
     state = init(dual, log_scaling)
     for _ in range(num_steps - 1):
         state = advance(dual, state)

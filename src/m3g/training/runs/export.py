@@ -61,7 +61,7 @@ def save_network(
     weights: Mapping[str, Tensor],
     data: ViewsData,
 ) -> None:
-    """Write `model.safetensors` and `model.json` to a run folder, including the scaling of the inputs.
+    """Write `model.safetensors` and `model.json` to a run folder, including the preprocessing of the inputs.
 
     `weights` are the unsharded weights of `net`.
     """
@@ -221,7 +221,7 @@ def digest(content: bytes) -> str:
 
 
 def read_model(run: Run) -> tuple[NetRecipe, str]:
-    """Return the content of `model.json`: the arguments of `build_net`, and the digest of the weights."""
+    """Return the arguments of `build_net` and the digest of the weights, from `model.json`."""
     if not run.path.is_dir():
         raise ValueError(f"run must be the folder of a run, but there is none at {run.path}.")
     for path in (run.model, run.weights):
