@@ -17,7 +17,9 @@ def print_csv(file: IO[str], head: Sequence[str], rows: Iterable[Sequence[object
 
 
 def escape(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would evaluate, unless it is a number without leading space.
+    """Return a cell with an apostrophe before text that a spreadsheet would evaluate, and with Unix line breaks.
+
+    Numbers get no apostrophe unless they have leading space.
 
     Example:
         >>> [escape(cell) for cell in ("=1+2", "@SUM(A1)", "-1.5e3", "-x", -2, "a=b")]

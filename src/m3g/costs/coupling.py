@@ -59,7 +59,7 @@ def block_product(pairs: dict[Edge, Tensor], marginals: Tensor, sizes: Sequence[
 
 
 class SquaredMeans:
-    """Squared lengths |mean_m x_m[t_m]|² of the means of all tuples, from inner products of the points (b, N, d)."""
+    """Squared length |mean_m x_m[t_m]|² of the mean of every tuple t, from inner products of the points (b, N, d)."""
 
     def __init__(self, points: Tensor, sizes: Sequence[int]):
         k, sizes = len(sizes), list(sizes)

@@ -141,7 +141,7 @@ def work(settings: Settings, folder: Path, data: Path) -> dict[str, float]:
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Write Figure 5 and its numbers, which the paper does not print."""
+    """Write Figure 5 and its numbers, which the paper does not give; return the text of the table."""
     rows = [["k", "loss, s", "rest of the step, s", "fraction of the step"]]
     for row in sorted(results, key=lambda row: row["labels"]["k"]):
         k, metrics = row["labels"]["k"], row["metrics"]

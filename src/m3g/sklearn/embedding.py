@@ -60,7 +60,8 @@ class MultiViewEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     Attributes:
         net_: the trained network.
         n_views_, n_features_: k, and the number of features of each view.
-        view_names_, feature_names_: the names of the views and of their columns, None if there are none.
+        view_names_: the names of the views; None if they were a list.
+        feature_names_: the column names of every view, None for a view without names.
         loss_curve_: the mean loss of every epoch.
         best_epoch_: the epoch with the best retrieval on held-out rows, 0 for the initial network; the last epoch if no
             rows are held out.

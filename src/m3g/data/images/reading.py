@@ -61,7 +61,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
 
 
 def version_of(path: Path) -> tuple[int, int]:
-    """Return the modification time and size of a file, as a cache key."""
+    """Return the modification time and size of a file, as a cache key; (0, 0) if it does not exist."""
     status = path.stat() if path.exists() else None
     return (0, 0) if status is None else (status.st_mtime_ns, status.st_size)
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from m3g.data.storage import limits
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
-# The separator is determined by the first line and at most SAMPLED_LINES others, of at most SAMPLED_LENGTH characters.
+# The separator is determined by the first line and at most SAMPLED_LINES others, each of at most SAMPLED_LENGTH
+# characters.
 SAMPLED_LINES, SAMPLED_LENGTH = 20, 2**16
 
 
@@ -36,9 +37,9 @@ def read_names(content: BufferedReader, suffix: str) -> tuple[str, list[str]]:
 
 
 def find_separator(lines: Sequence[str]) -> str:
-    r"""Return the separator that splits all lines into the same number of cells.
+    r"""Return the separator that splits all lines into the same number of cells, two or more.
 
-    If several or none do, return the one with the most cells in the first line.
+    If several separators do, or none does, return the one with the most cells in the first line.
 
     Example:
         >>> find_separator(["size;note\n", "1,5;a, b\n"]), find_separator(["a\tb\n"]), find_separator(["a,b\n"])
@@ -57,7 +58,7 @@ def find_separator(lines: Sequence[str]) -> str:
 
 
 def column_names(cells: Sequence[object]) -> list[str]:
-    """Return one name per column, `Unnamed: i` for an empty cell i as in pandas; reject duplicate names.
+    """Return one name per column, `Unnamed: i` for an empty cell i as in pandas; raise for duplicate names or none.
 
     Example:
         >>> column_names(["", "age", " size"])

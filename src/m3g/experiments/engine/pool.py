@@ -76,7 +76,10 @@ def do_run(experiment: Experiment, spec: RunSpec, store: Store, data: Path, *, k
 
 
 def _equal_run(experiment: str, settings: Settings, results: Iterable[Result]) -> Result | None:
-    """Return a finished run with the same settings, for example one whose smaller grid had the same best value."""
+    """Return a finished run with the same settings, or None.
+
+    For example, two runs with different grids have the same settings if the best value of both grids is the same.
+    """
     return next((row for row in results if row["experiment"] == experiment and row["settings"] == settings), None)
 
 
@@ -189,7 +192,10 @@ def run_pool(
 
 
 class Progress:
-    """Progress display of a pool: a bar in a terminal, otherwise at most one line per run or per 5 % of the runs."""
+    """Progress display of a pool: a bar in a terminal, otherwise lines.
+
+    There is at most one line per 5 % of the runs (rounded down), or per run if there are fewer than 40.
+    """
 
     def __init__(self, specs: Sequence[RunSpec], store: Store, report: Callable[[str], None]) -> None:
         self.ids, self.store, self.report = [spec.id for spec in specs], store, report

@@ -56,7 +56,7 @@ def runs(request: Request) -> Iterator[RunSpec]:
 
 @image_tables.per_set
 def collect(results: list[Result], folder: Path) -> str:
-    """Write accuracy against k at a fixed number of augmented images per step."""
+    """Write accuracy against k at a fixed number of augmented images per step; return the text of the tables."""
     arms = image_tables.scores(results)
     rows = [["accuracy %", *arms]]
     for k in sorted({k for values in arms.values() for k, _ in values}):

@@ -140,7 +140,7 @@ def _values(table: Mapping[Arm, Mapping[str, dict[int, float]]], arm: Arm, name:
 
 
 def draw(table: Table, path: Path) -> Path:
-    """Plot AUC, retrieval and probe against the fraction of swapped entries: PNG and SVG."""
+    """Plot AUC, retrieval and probe against the fraction of swapped entries as PNG and SVG; return the PNG's path."""
     shown = {"auc": "detection of swapped entries, AUC", **SCORES}
     figure, axes = figures.panels(len(shown), width=11.0, height=3.4)
     losses = list(dict.fromkeys(arm.loss for arm in table))

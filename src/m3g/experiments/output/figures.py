@@ -41,7 +41,7 @@ def style(number: int) -> Style:
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Save a figure as PNG and SVG, deterministically."""
+    """Save a figure as PNG and SVG, deterministically; return the paths of both files."""
     files = [path.with_suffix(".png"), path.with_suffix(".svg")]
     with _checks.extra("matplotlib", "plot").rc_context({"svg.hashsalt": "m3g"}):
         figure.savefig(files[0], dpi=150)

@@ -47,7 +47,10 @@ def grid_runs(changes: Sequence[Change], runs: Sequence[RunSpec]) -> tuple[list[
 
 @dataclass(frozen=True)
 class Tuned:
-    """The runs of a grid and its candidates; later runs use the best candidate (`RunSpec`)."""
+    """The runs of a grid and its candidates; later runs use the best candidate.
+
+    `candidates` and `then` are those of `RunSpec`: `then` are evaluated together with the best of `candidates`.
+    """
 
     runs: list[RunSpec]
     candidates: tuple[Candidate, ...]

@@ -188,7 +188,7 @@ def bits(share: float) -> Callable[[Path | None], Arrays]:
 
 
 def utterances(source: Path | None) -> Arrays:
-    """Read CMU-MOSI: text, audio and video features of utterances, with their sentiment."""
+    """Return the arrays of CMU-MOSI: audio, video and text features of utterances, with their sentiment."""
     with np.load(find_file(source, "mosi_3views.npz"), allow_pickle=False) as stored:
         arrays: Arrays = {name: stored[name] for name in ("audio", "video", "text", "label")}
     return {**arrays, "group": np.arange(len(arrays["label"]))}
@@ -255,7 +255,10 @@ TUNED_ON = {f"bits-{percent}": "bits-50" for percent in (0, 25, 75, 100)}  # set
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Return the sets by name, each with the function that writes its file and that of the set it is tuned on, once."""
+    """Return the sets by name, each with a function that writes its file unless the file exists.
+
+    If a set is tuned on another set, the function also writes the file of the other set.
+    """
 
     def preparer(name: str) -> Prepare:
         def prepare(source: Path | None, target: Path) -> None:

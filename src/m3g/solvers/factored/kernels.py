@@ -1,4 +1,7 @@
-"""Pair kernels K_lm = exp(-D_lm / eps), or their logarithms if the range is too large, and initial scalings."""
+"""Pair kernels K_lm = exp(-D_lm / eps), or their logarithms if the range is too large, and initial scalings.
+
+D_lm is the cost between the points of views l and m (`PairwiseProblem`).
+"""
 
 from __future__ import annotations
 

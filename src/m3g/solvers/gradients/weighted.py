@@ -107,7 +107,7 @@ class WeightedGraph:
     """Pair marginals of P ∘ D if some pairs of views have no kernel, by second derivatives of the mass of P.
 
     The first derivatives of the mass with respect to the log kernels are the pair marginals of P. The mass is computed
-    by a contraction whose order opt_einsum chooses.
+    by a contraction whose order opt_einsum chooses. A call returns only the pair marginals of pairs with a kernel.
     """
 
     def __init__(self, kernels: dict[Edge, Tensor], sizes: Sequence[int]):

@@ -57,7 +57,7 @@ def train(
         data: the result of `build_data(config)`; None builds it.
         resume: continue from the last checkpoint of the folder. On a CPU with the same number of threads, the result is
             bitwise identical to that of an uninterrupted run (see `m3g.training.loop.checkpoint`). A run that was
-            killed before its first checkpoint starts over.
+            killed before it wrote a checkpoint or a row of metrics.csv starts over.
         accept_changes: resume even if `config` differs from the settings in the checkpoint.
         trust: allow encoder classes from outside m3g, torch.nn and transformers.
         callbacks: additional Lightning callbacks.
@@ -270,7 +270,7 @@ def _discard(created: list[Path]) -> None:
 
 
 def _never_began(folder: Run) -> bool:
-    """Return whether a run was killed before its first checkpoint and its first step."""
+    """Return whether a run was killed before its first checkpoint and its first logged step."""
     return not folder.checkpoint.exists() and not (folder.path / "metrics.csv").exists()
 
 

@@ -145,7 +145,7 @@ def _weak_views(net: MultiViewNet, data: ViewsData, entries: Sequence[Entry], co
 def _why_empty(entries: Sequence[Entry], config: Config, data: ViewsData) -> str:
     """Return why no entry is listed: none is unreliable, or none was evaluated.
 
-    A pair of views is evaluated once the network distinguishes its rows.
+    The entries of a pair of views are evaluated once the network distinguishes the rows in these views.
     """
     num_unevaluated = data.k * data.num_rows("train") - len(entries)
     if not entries:

@@ -43,7 +43,10 @@ def open_run_table(config: Config, run: Run) -> Source:
 
 
 def _root_of_cells(config: Config, table: Path, run: Run) -> str | None:
-    """Return the folder in which to search for the files named in a table; None if the table was not moved."""
+    """Return the folder in which to search for the files named in a table.
+
+    It is None if no folder is set and the table was not moved.
+    """
     if run.data_root is not None:
         return str(run.data_root)
     if config.data_options.get("data_root") is not None:
