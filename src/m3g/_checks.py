@@ -175,7 +175,7 @@ def masked_and_scaled(
 
     Points that are not missing are rejected if their entries or norms are not finite or, with `normalize`, if their
     norm is zero.
-    Without `check_entries`, they are accepted, and the result contains NaN or inf.
+    Without `check_entries`, such points are accepted, and the result may contain NaN or inf.
     """
     if mask is not None:
         views = torch.where(mask.unsqueeze(-1), views, 0.0)
@@ -236,7 +236,7 @@ def same_shape(student: Tensor, teacher: Tensor) -> None:
 
 
 def described(value: object) -> str:
-    """Describe a value for an error message: its type, and the value itself if it is short."""
+    """Describe a value for an error message: its type, and the value itself if it is a short text or number."""
     text = repr(value) if isinstance(value, (str, int, float, complex)) else ""
     return f"{type(value).__name__} {text}" if 0 < len(text) <= 40 else type(value).__name__
 

@@ -239,7 +239,7 @@ def fit_calibration(membership: Tensor, tuples: Tensor, known: Tensor) -> tuple[
 
 
 def calibrate(membership: Tensor, slope: float, shift: float) -> Tensor:
-    """Return sigmoid(slope · logit(p) + shift) for p = `membership`, clamped to the range from 0.001 to 0.999."""
+    """Return sigmoid(slope · logit(p) + shift), where p is `membership` clamped to the range from 0.001 to 0.999."""
     return (slope * _logit(membership) + shift).sigmoid()
 
 

@@ -16,7 +16,7 @@ DESCRIPTION = {
     "data": "List the data sets that m3g train --data accepts, or the options of one of them.",
     "encoders": "List the encoders that m3g train --encoder and --view.NAME.encoder accept, or the options of one.",
 }
-# Meanings of options that many losses share, used if the docstring of the class has none.
+# Meanings of options that many losses share, used if the docstrings describe none.
 SHARED = {
     "solver": "auto, factored, dense, sampled, sinkhorn or linear-program, or a mapping with the settings of one.",
     "tol": "error of the marginals at which the solver stops.",

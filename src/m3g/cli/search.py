@@ -132,7 +132,7 @@ class _Cells(NamedTuple):
 
     @classmethod
     def select(cls, run: Run, names: list[str] | None) -> _Cells:
-        """Return the named columns; by default the first five, without labels, split and table or vector views."""
+        """Return the named columns; by default the first five besides labels, split, and table and vector views."""
         import json
 
         from m3g.training.runs.location import located, open_run_table

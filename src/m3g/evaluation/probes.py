@@ -91,7 +91,7 @@ def _correct(predicted: np.ndarray, labels: Tensor) -> Tensor:
 
 
 def quick_probe(train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor) -> float:
-    """Return the accuracy of logistic regression (`Probe`) on features (n, d)."""
+    """Return the accuracy on test features (n, d) of logistic regression (`Probe`) fitted to the training features."""
     check_train_and_test(train, train_labels, test, test_labels)
     return Probe(train, train_labels).accuracy(test, test_labels)
 

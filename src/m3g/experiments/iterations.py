@@ -85,7 +85,7 @@ def collect(results: list[Result], folder: Path) -> str:
 
 
 def _agreement(results: list[Result]) -> str:
-    """Return the largest difference between the values of the two solvers if both converged."""
+    """Return a sentence with the largest difference between the values of the solvers where both converged, or ""."""
     values: dict[tuple[int, float, int], dict[str, float]] = {}
     for row in results:
         labels = row["labels"]

@@ -133,7 +133,7 @@ class InfoNCEAverage(AverageOfRest):
         \frac{e^{\langle x_l[i], \bar x_l[i] \rangle / t}}{\sum_j e^{\langle x_l[i], \bar x_l[j] \rangle / t}}
 
     with :math:`x_l[i]` the point of object i in view l, and :math:`\bar x_l[i]` the average of the points of object i
-    in the other views.
+    in the other views, scaled to unit length if `renormalize` is set.
 
     Args:
         temperature, learn_temperature: value of the temperature, and whether it is learned; see `Temperature`.

@@ -1,4 +1,4 @@
-"""The multi-marginal matching gap: the cost of the true matching minus the cost of the best polymatching."""
+"""The multi-marginal matching gap: the regularised cost of the true matching minus that of the best polymatching."""
 
 from __future__ import annotations
 

@@ -65,8 +65,9 @@ class DomainArrays(AlignedDomains):
     """Small images of the same classes in several domains, from one `.npz` file; the domains are the views.
 
     For each domain, the file contains an array `<domain>` of uint8 images (n, height, width) or (n, height, width,
-    channels), and an array `<domain>_label` (n,) with the class of each image. Objects, splits, batches and probes are
-    those of `Domains`. Images stay in memory, and the only augmentation is a random shift.
+    channels), and an array `<domain>_label` (n,) with the class of each image. Objects, batches and probes are those
+    of `Domains`, and splits those of its layout without list files. Images stay in memory, and the only augmentation is
+    a random shift.
 
     Args:
         path: the file.

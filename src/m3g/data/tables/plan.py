@@ -113,7 +113,7 @@ def infer(source: Source, columns: Sequence[str]) -> dict[str, str]:
 def _text_kind(kind: str, options: Options, encoder: str | None, source: Source) -> str:
     """Return the kind of the reader, which is tfidf instead of text if the encoder is tfidf.
 
-    Without an encoder, it is tfidf if there are few rows and neither `length` nor `processor` is set.
+    Without an encoder, text is also read as tfidf if there are few rows and neither `length` nor `processor` is set.
     """
     encoder = options.get("encoder", encoder)
     if kind != "text" or (encoder is None and not {"length", "processor"}.isdisjoint(options)):

@@ -4,7 +4,7 @@
 1000 labels per class, tuned: M3G 73.9 %, InfoNCE 73.1 to 74.3 %. `--sets raw`: 88 runs; expected 50 to 56 %, where
 chance is 50 %.
 
-Networks are trained on the channels without labels. A linear combination of the channels and a linear classifier are
+Networks are trained on the channels, without labels. A linear combination of the channels and a linear classifier are
 then trained with s labels per class, and tested on all rows of unseen subjects. The score is the balanced accuracy.
 
 Laptop scale: `sleep`, spectral features of six sensors of SleepEDFx, an encoder per sensor; `raw`, one encoder for the
@@ -12,7 +12,7 @@ raw signals F3 F4 C3 C4 O1 O2 of EEGMAT, transferred to UCI EEG and its two grou
 for up to 4000 windows of PhysioNet 2018, transferred to up to 4000 of SleepEDFx. Paper scale: all windows of PhysioNet
 2018 and SleepEDFx, written by `m3g prepare` to the folders `pretrain` and `sleep`.
 
-The paper trains InfoNCE with n = 64 and M3G with n = 16. Here InfoNCE is trained with both batch sizes.
+The paper trains InfoNCE with n = 64 and M3G with n = 16. Here InfoNCE over pairs is trained with both batch sizes.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _block(data: str, arms: dict[str, Arm], untuned: dict[str, Arm], request: Re
 
 
 def paper_runs(request: Request) -> Iterator[RunSpec]:
-    """Yield the paper's two rows, InfoNCE with the batch size of M3G, and M3G in the scale of Algorithm 2."""
+    """Yield the paper's two rows, InfoNCE with M3G's batch size, and M3G with epsilon in the scale of Algorithm 2."""
     for seed in range(request.seeds):
         arms: dict[str, Arm] = {arm: (loss, n, PAPER[loss]) for arm, (loss, n, _) in MAIN.items()}
         arms[eeg_tables.OTHER_SCALE] = ("m3g", 16, {**PAPER["m3g"], "cost": "cv-algorithm2"})

@@ -26,7 +26,7 @@ OTHER_SCALE = "m3g, n = 16, untuned, epsilon in the scale of Algorithm 2"
 
 
 def collect(results: list[Result], folder: Path) -> str:
-    """Write `table.md`, and a figure for every data set that has runs."""
+    """Write `table.md`, and figures for every data set that has test runs; return the text."""
     parts = [hours(results)]
     for data, title in TITLES.items():
         set_results = [row for row in results if row["labels"]["data"] == data]

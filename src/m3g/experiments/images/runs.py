@@ -79,7 +79,10 @@ def image_run(
 
 
 def sets(scale: str) -> dict[str, Prepare]:
-    """Return the function that prepares each set: Tiny-ImageNet and any image folder, or ImageNet-1k."""
+    """Return, per set, the function that writes or checks its files.
+
+    The sets are Tiny-ImageNet and any image folder or, at paper scale, ImageNet-1k.
+    """
     if scale == "paper":
         return {"imagenet": check_paper_folders}
     return {"tinyimagenet": prepare_tinyimagenet, "folders": prepare_folders}

@@ -1,4 +1,4 @@
-"""Tables 1 and 4, Figure 4, and the tables of `branches`, from finished runs."""
+"""The paper's Tables 1 and 4 and Figure 4, and the tables of `branches`, from finished runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References without a loss of k views: the inputs, and the same network trained on labels.
+"""References without a loss of k views: the inputs, and the network of the compared methods trained on labels.
 
 They show which scores are possible with the data and the probe. If the network trained on labels scores hardly higher
 than the inputs, the data cannot distinguish methods.
@@ -68,10 +68,10 @@ def fit_or_reference(config: Config, reference: str | None, folder: Path) -> tup
 
 
 def fit_labels(config: Config, data: ViewsData, *, joined: bool) -> MultiViewNet:
-    """Return the network of a configuration, trained on labels with cross-entropy, with its batches and steps.
+    """Return the network of a configuration, trained on labels with cross-entropy.
 
-    Every view is classified by its features; `joined` classifies the mean of the views' embeddings instead, for views
-    that are informative only together.
+    Batches and steps are those of the configuration. Every view is classified by its features; `joined` classifies the
+    mean of the views' embeddings instead, for views that are informative only together.
     """
     torch.manual_seed(config.seed)
     net = build_module(config, data).net

@@ -18,7 +18,7 @@ class KernelCoupling(Coupling):
 
     K is not recomputed if it is in memory and the scalings are in range (`Kernel.in_range`). The coupling owns the
     kernel: if K is in memory, `rows` overwrites it with P, and `unscaled_rows` may pass it to its caller, who may
-    overwrite it. K is then recomputed at the next access.
+    overwrite it. After K was passed to a caller, it is recomputed at the next access.
 
     Args:
         log_scaling: (b, N).

@@ -7,10 +7,10 @@
 
 K is recomputed if the scalings differ much from the absorbed ones, and for each of the decreasing epsilons of a solve
 at a small epsilon. One exponential of n^k entries takes as long as ten passes, so the cost tensor and the exponentials
-dominate the time of a solve. If the cost is a logarithm, like the circular standard deviation, 2 / eps is a whole
-number of at most 256, and the range of C / eps is small, K is computed by multiplications instead (powers.py). K
-overwrites the cost tensor if the problem allows it (`Problem.new_slabs`) and the cost is not read again. Beyond the
-memory limit, slabs of both are recomputed in each pass.
+dominate the time of a solve. K is computed by multiplications instead (powers.py) if three conditions hold: the cost is
+a logarithm, like the circular standard deviation; 2 / eps is a whole number of at most 256; and the range of C / eps is
+small. K overwrites the cost tensor if the problem allows it (`Problem.new_slabs`) and the cost is not read again.
+Beyond the memory limit, slabs of the cost tensor and of K are recomputed in each pass.
 """
 
 from __future__ import annotations

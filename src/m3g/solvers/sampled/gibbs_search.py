@@ -1,9 +1,9 @@
 """Gibbs sampling of tuples with large mass at given potentials.
 
 A sampled kernel may miss a tuple t of large mass. The marginal constraints then do not limit its exponent
-Σ_l h_l[t_l] + L(t), where L is the log kernel (log_kernel.py). The exponent may thus be far above all others. A chain
-that redraws one view at a time, given the other views, is likely to move to this tuple from a start that differs from
-it in few views.
+Σ_l h_l[t_l] + L(t), where h_l are the log scalings and L is the log kernel (log_kernel.py). The exponent may thus be
+far above all others. A chain that redraws one view at a time, given the other views, is likely to move to this tuple
+from a start that differs from it in few views.
 
 A product of factors is large only if all factors are, so that most tuples have no neighbour of large mass. For such a
 cost with local maxima, uniform starts are too rarely near a tuple of large mass. Each start is then selected from many

@@ -130,7 +130,7 @@ class ProductCoupling(SampledCoupling):
         return self._tables.summed(out)
 
     def _chunk_pulls(self, samples: Samples, views: Sequence[Tensor]) -> list[Tensor]:
-        """Return Σ_{m ≠ l} P_lm x_m for every view l."""
+        """Return the contributions of some samples to Σ_{m ≠ l} P_lm x_m, for every view l."""
         means = [samples.mean(l, view) for l, view in enumerate(views)]
         mean = torch.stack(means).sum(0)
         if self.tilt is None:

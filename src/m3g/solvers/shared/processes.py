@@ -1,9 +1,9 @@
 """Communication between processes that share one solve.
 
-Each process computes one slab of the coupling: the tuples that contain one of its rows of the leading view. An
-all-reduce sums the contributions of all slabs to the marginals. Vectors (b, N), for b problems with N points in all
-views together, are the same on all processes, and numbers read on the host are those of rank 0, so that all processes
-take the same steps.
+Each process computes one slab of the coupling: the tuples that contain one of its rows of the leading view. In the
+sampled solver, it computes its part of the samples instead. An all-reduce sums the contributions of all processes to
+the marginals. Vectors (b, N), for b problems with N points in all views together, are the same on all processes, and
+numbers read on the host are those of rank 0, so that all processes take the same steps.
 
 Every exchange starts with a synchronisation, an all-reduce of six numbers. A process that raises takes part in one more
 synchronisation and reports the failure there, so that the others raise instead of waiting.

@@ -19,7 +19,7 @@ CORE_FLOPS = 5e10  # floating-point operations per second of one core in the tra
 
 
 class Subsets(NamedTuple):
-    """Number of views compared at a time, and number of such subsets per step."""
+    """Number of views compared at a time, which form a subset, and number of subsets per step."""
 
     size: int
     number: int

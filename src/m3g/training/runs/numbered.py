@@ -15,7 +15,7 @@ RESERVED: set[Path] = set()  # folders of the current runs of this process, crea
 
 
 def make_numbered(parent: Path, name: str) -> Path:
-    """Create the folder `parent/name-N` with the first free number N.
+    """Create and return the folder `parent/name-N` with the first free number N.
 
     `mkdir` is atomic, so processes that start at the same time get different numbers.
     """
