@@ -38,7 +38,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list
 
 
 def _type_checking_imports(source: str) -> dict[str, str]:
-    """Return the module of every name imported for type checkers only."""
+    """Return the module of every name that is imported in an `if TYPE_CHECKING:` block."""
     blocks = [part for part in ast.parse(source).body if isinstance(part, ast.If)]
     return {
         alias.name: statement.module or ""

@@ -137,8 +137,8 @@ def select_points(points: Tensor, sizes: Sequence[int], rows: Sequence[Tensor]) 
 class CircularVarianceProblem(PairwiseProblem):
     """Problem of the circular variance: C = factor · (1 - |mean|²).
 
-    The cost is a sum of inner products of pairs of views and terms of one view. `tensors` is one tensor (b, N, d), the
-    concatenated points of all views.
+    The cost is a sum of inner products of pairs of views, plus terms of one view each. `tensors` is one tensor
+    (b, N, d), the concatenated points of all views.
     """
 
     kernel_form = "resultant"

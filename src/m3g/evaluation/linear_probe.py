@@ -16,7 +16,7 @@ FeatureBatch = tuple[Tensor, Tensor]  # features (b, d) and row numbers (b,)
 
 
 class ProbeResult(NamedTuple):
-    """Test accuracy of a probe, and its learning rate, chosen on held-out training rows if several are given."""
+    """Test accuracy of a probe, and its learning rate: of several given ones, the best on held-out training rows."""
 
     accuracy: float
     learning_rate: float
@@ -37,8 +37,8 @@ def linear_probe(
 
     The optimiser is SGD with momentum 0.9 and cosine decay to 0, without weight decay. Initial weights are drawn from
     N(0, 0.01²). Features are standardised with the statistics of the training rows. The learning rate is chosen on a
-    held-out tenth of the training rows, unless only one is given; the probe is then trained on all training rows. Test
-    rows are not used for any choice.
+    held-out tenth of the training rows, unless only one is given. In both cases, the final probe is trained on all
+    training rows. Test rows are not used for any choice.
 
     Example:
         >>> x = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))

@@ -20,8 +20,8 @@ CODE = (
 def reject_code(config: Mapping[str, object], *, name: str = "config") -> None:
     """Raise if a configuration, or one nested in it, has a field that refers to code.
 
-    A field such as `attn_implementation` refers to code only if it contains a slash: it is then the name of a kernel
-    repository on the hub, otherwise a word such as `eager`.
+    A field such as `attn_implementation` refers to code only if its value contains a slash: the value is then the name
+    of a kernel repository on the hub, otherwise a word such as `eager`.
     """
     for field, value in _fields(config):
         implementation = "_implementation" in field and any("/" in word for word in _words(value))

@@ -62,9 +62,9 @@ def suggest(trial: Trial, config: Config, data: ViewsData, choices: Sequence[str
     """Return the settings of a trial: `config` with suggested loss, temperature, learning rate and width.
 
     The loss is one of `choices`, if there are any. The temperature is suggested only if the loss has one. The width is
-    suggested only if all views are numeric, the encoder is `mlp`, `residual` or not set, and no view has separate
-    settings. A temperature, epsilon or width that is set, and a learning rate that differs from the default, are not
-    changed.
+    suggested only if all views are vectors or columns of numbers and categories, the encoder is `mlp`, `residual` or
+    not set, and no view has separate settings. A temperature, epsilon or width that is set, and a learning rate that
+    differs from the default, are not changed.
     """
     suggested = copy.deepcopy(config)
     if choices:

@@ -170,9 +170,10 @@ def _typed(name: str, values: list[object]) -> pa.Array:
 
 
 def read_workbook(file: Path) -> tuple[pa.Table, list[str]]:
-    """Read the first sheet of an `.xlsx` file, with column names in its first row; formulas yield their stored values.
+    """Return the first sheet of an `.xlsx` file as a table of text cells, and notes on it.
 
-    Declared sizes are ignored, because a sheet may declare billions of cells.
+    The first row contains the column names, and formulas yield their stored values. Declared sizes are ignored, because
+    a sheet may declare billions of cells.
     """
     arrow, openpyxl = _checks.extra("pyarrow", "train"), _checks.extra("openpyxl", "xlsx")
     with open(file, "rb") as content:

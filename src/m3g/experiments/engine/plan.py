@@ -77,10 +77,10 @@ def planned(
 def loss_cost(config: Config, k: int, n: int) -> tuple[float, float]:
     """Estimate bytes and floating-point operations of the loss in one training step and process.
 
-    M3G solves one problem of n^s tuples per subset of s views; all k views form a single subset if that is fast. If
-    the teacher embeds each view in turn, M3G solves s problems per subset. `workload` predicts the memory and the
-    operations of a solver step. BYOL is assumed to compare n pairs of points for every view or pair of views, and other
-    losses n x n.
+    M3G with an exact solver solves one problem of n^s tuples per subset of s views; all k views form a single subset if
+    that is fast. If the teacher embeds each view in turn, M3G solves s problems per subset. `workload` predicts the
+    memory and the operations of a solver step. BYOL is assumed to compare n pairs of points for every view or pair of
+    views, and other losses n x n.
     """
     loss = build_loss(config)
     if isinstance(loss, M3GLoss) and loss.visits_all_tuples:

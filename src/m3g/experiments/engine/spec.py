@@ -275,7 +275,7 @@ class Experiment:
         work: `work(settings, folder, data)` executes one run and returns its metrics.
         collect: `collect(results, folder)` writes tables and figures of the finished runs and returns the text.
         sets: returns the data sets of a scale, each with a function `prepare(source, target)`. This function creates
-            the files that the runs read unless they exist (at paper scale it only checks them), or raises
+            the files that the runs read if these do not exist (at paper scale, it only checks them), or raises
             `MissingData`. `source` is the user's `--data` folder or None. Empty if the experiment reads no files.
         extend: `extend(file, source, target)` registers the user's sets and losses, from the Python file of `--add` and
             from the data folder, and returns the names in the Python file.

@@ -49,7 +49,10 @@ def fixed_rounds(
 def _fixed_ascent(
     kernel: ProductList, target: Tensor, log_scaling: Tensor, steps: int
 ) -> tuple[ProductList, SampledPoint]:
-    """Evaluate the dual `steps` times, absorbing the log scalings in the tables at every step."""
+    """Evaluate the dual `steps` times; return the kernel with its last base, and the last point.
+
+    The tables of the kernel absorb the log scalings at every step.
+    """
     kernel = kernel.with_base(log_scaling)
     point = SampledDual(kernel, target, fixed=True).evaluate(log_scaling)
     for _ in range(steps - 1):

@@ -6,8 +6,8 @@ potentials. If c is a draw from the coupling, every t_m is distributed as margin
 
 In half of the components, the conditional distributions are flattened: raised to the power `WARM_POWER` and normalised.
 These components also draw tuples that differ from c in several views, which the other half rarely draws. They thus
-bound the importance weights (defensive mixture, :cite:`owen2013`). For a cost with local maxima, half of the flattened
-components are uniform instead.
+bound the importance weights (defensive mixture, :cite:`owen2013`). If the kernel has local maxima besides the true
+tuples (`LogKernel.has_local_maxima`), half of the flattened components are uniform instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from m3g.solvers.sampled.tuple_kernel import TupleList, sampled_list
 # If the coupling is close to the true matching, nearly all draws at power 1 are true tuples. A power of 0.5 then
 # reduces the sampling error by half or more.
 WARM_POWER = 0.5
-# For a cost with local maxima, every fourth component draws all points uniformly. These components also draw tuples
+# If the kernel has local maxima, every fourth component draws all points uniformly. These components also draw tuples
 # near maxima that no centre covers. The large importance weights of such tuples increase the estimated error, which
 # would otherwise not include the effect of these maxima.
 UNIFORM_EVERY = 4
@@ -133,8 +133,8 @@ def anchors_of(target: Tensor, sizes: Sequence[int]) -> Tensor:
     """Return tuples (b, N, k) that support a coupling with the marginals `target` (b, N).
 
     In each view, the cumulative weights divide the interval from 0 to the mass into one part per point. The end points
-    of the parts of all views divide it into N smaller parts, some of length 0. Each of them belongs to one point of
-    every view, and thus to a tuple.
+    of the parts of all views divide it into N smaller parts, some of length 0. Each smaller part belongs to one point
+    of every view, and thus to a tuple.
     """
     ends = [part.cumsum(1) for part in target.split(list(sizes), 1)]
     ends = [end / end[:, -1:] for end in ends]

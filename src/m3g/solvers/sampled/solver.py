@@ -57,7 +57,7 @@ class Sampled(Solver):
     O(d R²) per round for products and O(k R²) for tuples. Tables of n R numbers per view are stored if they fit into a
     quarter of the memory limit; otherwise they are recomputed in chunks in every pass.
 
-    If there are two views, or at most rank · Σ n_l tuples and form="auto", all tuples are enumerated and nothing is
+    With two views, or with form="auto" and at most rank · Σ n_l tuples, all tuples are enumerated and nothing is
     sampled, except with `fixed_steps`. The standard error then covers `tol` and rounding only.
 
     Args:

@@ -163,7 +163,7 @@ class SaveCheckpoints(Callback):
     """Callback that writes `last.ckpt` before the first step, every `every` optimiser steps, and at the end of epochs.
 
     The checkpoint at the end of an epoch is omitted if the last one is fewer than min(`SHORT_EPOCH`, `every`) steps
-    old, except at the end of the run.
+    old, except after a multiple of `every` steps and at the end of the run.
 
     The first checkpoint exposes a full disk or a missing permission immediately, and allows a run that is killed early
     to be resumed. Checkpoints contain the number of training rows and the settings.

@@ -14,10 +14,10 @@ row solve
 
 where p_l is the estimated fraction of mismatches in view l.
 
-A network first learns what many rows have in common and later memorises single rows, including mismatched ones. A visit
-of a pair of entries is a step that compares the pair and in which the rows of its two views are distinguishable (see
-`SEPARATION`). Pairs in the loss are therefore evaluated only at their first three visits. Pairs with an excluded entry
-are evaluated at every visit and may be included again. A mismatch in the loss costs much more than the temporary
+A visit of a pair of entries is a step that compares the pair and in which the rows of its two views are distinguishable
+(see `SEPARATION`). A network first learns what many rows have in common and later memorises single rows, including
+mismatched ones. Pairs in the loss are therefore evaluated only at their first three visits. Pairs with an excluded
+entry are evaluated at every visit and may be included again. A mismatch in the loss costs much more than the temporary
 exclusion of a correct entry, so an evaluated entry is excluded until its log(r / (1 - r)) reaches 5. If mismatches are
 so frequent that the value without evidence, log((1 - p_l) / p_l), is below 3, it is sufficient to exceed that value by
 2.

@@ -100,7 +100,7 @@ def split_frame(frame: Frame, names: Sequence[str], recipes: Sequence[Recipe]) -
 
 
 def by_column(rows: Sequence[Mapping[str, object]]) -> Columns:
-    """Return lists by column of rows that are mappings; None where a row has no such column.
+    """Convert rows, each a mapping, to one list of cells per column; a cell is None if its row lacks the column.
 
     Example:
         >>> by_column([{"name": "oak"}, {"name": "elm", "price": 3}])
