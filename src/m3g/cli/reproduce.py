@@ -36,7 +36,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
     parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
     parser.add_argument(
-        "--add", type=str, default=None, help="Python file with your data sets and losses, for the experiment views"
+        "--add", type=str, default=None, help="Python file with your data sets and losses, only for `views`"
     )
     parser.add_argument(
         "--plan", action="store_true", help="write a settings file per run, and print the expected time and memory"

@@ -75,7 +75,7 @@ class BYOLAverage(AverageOfRest):
     .. math:: \frac1k \sum_l \Big( 2 - \frac2n \sum_i \langle x_l[i], \bar t_l[i] \rangle \Big)
 
     with :math:`x_l[i]` the student's point of object i in view l, and :math:`\bar t_l[i]` the average of the teacher's
-    points of object i in the other views. Requires a teacher.
+    points of object i in the other views, scaled to unit length unless `renormalize` is False. Requires a teacher.
 
     Args:
         renormalize: as in `average_of_rest`.
