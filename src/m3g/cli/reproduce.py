@@ -31,7 +31,9 @@ def arguments(parser: Parser, name: str) -> None:
         "--scale", type=str, default="laptop", help="laptop, or paper for the paper's data and networks"
     )
     parser.add_argument("--data", type=str, default=None, help="folder of the data sets")
-    parser.add_argument("--out", type=str, default=None, help="folder of the experiment; by default runs/NAME[-paper]")
+    parser.add_argument(
+        "--out", type=str, default=None, help="folder of the experiment (runs/NAME[-paper]); for summary, of all (runs)"
+    )
     parser.add_argument("--seeds", type=int, default=None, help="number of seeds; by default that of the experiment")
     parser.add_argument("--methods", type=str, nargs="+", default=None, help="only these methods")
     parser.add_argument("--sets", type=str, nargs="+", default=None, help="only these data sets")
@@ -44,7 +46,7 @@ def arguments(parser: Parser, name: str) -> None:
     parser.add_argument("--run", type=str, default=None, help="execute the run with this id, unless it is finished")
     parser.add_argument("--jobs", type=int, default=1, help="number of runs at a time")
     parser.add_argument("--collect", action="store_true", help="only write tables and figures of the finished runs")
-    parser.add_argument("--slurm", action="store_true", help="only write slurm.sh, a job array of the runs")
+    parser.add_argument("--slurm", action="store_true", help="only write the plan and the scripts of a job array")
     parser.add_argument("--nodes", type=int, default=1, help="nodes of each task of the array (slurm)")
     parser.add_argument("--gpus", type=int, default=0, help="processes and GPUs on each node (slurm)")
     parser.add_argument("--hours", type=float, default=24.0, help="time limit of each task in hours (slurm)")

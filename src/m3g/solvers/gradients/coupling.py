@@ -5,9 +5,9 @@ each broadcast to the shape of P. Then
 
     dF/dC = P ∘ (⊕v - G) / eps,      H v = m(P ∘ G)
 
-with the Newton matrix H of the dual and the one-view marginals m. The signed tensor dF/dC is the change of P if the cost
-changes by G (response.py). `Problem.gradient` maps it, like a coupling, to derivatives with respect to the tensors of
-the problem.
+with the Newton matrix H of the dual and the one-view marginals m. The signed tensor dF/dC is the change of P if the
+cost changes by G (response.py). `Problem.gradient` maps it, like a coupling, to derivatives with respect to the tensors
+of the problem.
 """
 
 from __future__ import annotations
