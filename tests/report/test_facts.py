@@ -36,6 +36,10 @@ def test_the_map_has_a_position_per_present_view():
     assert min(facts._map(embedded(noise=1.0))["errors"]) > 0.05
 
 
+def test_a_map_of_at_most_three_points_has_no_positions():
+    assert facts._map(embedded(k=3, n=1))["places"] == [[None]] * 3
+
+
 def test_curves_are_read_from_the_tables_of_a_run(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,loss\n1,0.5\n2,0.25\n")
     (tmp_path / "probes.csv").write_text("step,knn_mean\n2,0.75\n")

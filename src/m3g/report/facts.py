@@ -39,7 +39,8 @@ class PointMap(TypedDict):
         rows: row number of each object.
         labels: class name of each object; None without labels.
         errors: circular variance of the points of each object.
-        places: by view and object, the position in the unit square; None for missing entries.
+        places: by view and object, the position in the unit square; None for missing entries and if there are at most
+            three points.
     """
 
     rows: list[int]
@@ -183,7 +184,8 @@ def _map(test: Embedded) -> PointMap:
     rows = torch.linspace(0, n - 1, min(n, max(2, MAX_POINTS // k))).long().unique()
     present = test.present[:, rows]
     places = torch.full((k, len(rows), 2), torch.nan, dtype=torch.float64)
-    if int(present.sum()) > 3:
+    placed = present & (present.sum() > 3)  # t-SNE requires more points than three
+    if bool(placed.any()):
         points = tsne(units[:, rows][present]).double()
         low, high = points.min(0).values, points.max(0).values
         places[present] = (points - low) / (high - low).clamp_min(1e-9)
@@ -192,7 +194,7 @@ def _map(test: Embedded) -> PointMap:
         "rows": [int(test.index[row]) for row in rows],
         "labels": labels,
         "errors": _errors(units[:, rows], present),
-        "places": [[[round(v, 4) for v in p] if present[l, i] else None for i, p in enumerate(view)]
+        "places": [[[round(v, 4) for v in p] if placed[l, i] else None for i, p in enumerate(view)]
                    for l, view in enumerate(places.tolist())],
     }  # fmt: skip
 
