@@ -79,7 +79,6 @@ def test_an_object_without_a_view_to_compare_is_ranked_last():
 
 
 def test_an_approximate_search_with_too_few_candidates_is_exact(tmp_path, monkeypatch):
-    pytest.importorskip("faiss")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     objects = torch.randn(2, 3000, 8, generator=torch.Generator().manual_seed(0))
     # Only 32 of 54 cells are searched, so that the index returns fewer candidates than results are required.
